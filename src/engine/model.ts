@@ -1,0 +1,68 @@
+/**
+ * What the rooms above the engine see of a loaded model: values of sequence state and a forward that makes new ones.
+ *
+ * Invariants: a state is an immutable value; `forward` never changes the states it is given; rows are computed the same
+ * way alone, in a chunk, or beside other sequences. States are reference-counted: whoever holds one releases it once.
+ */
+import type { Phase } from './plan/phase.js';
+
+/** An immutable value of everything a sequence needs to go on; see engine/state/. */
+export interface SequenceState {
+  /** Tokens already forwarded. */
+  readonly length: number;
+  /** Bytes of backend memory that this value keeps alive (shared pages counted once a value). */
+  readonly bytes: number;
+  /** One more holder of this value. Returns the same value. */
+  retain(): SequenceState;
+  /** One holder less; at zero its memory goes back to the pool. Using it afterwards is a programming error. */
+  release(): void;
+}
+
+export interface ForwardRequest {
+  readonly state: SequenceState;
+  /** Ids to forward after the state's tokens, at least one, each in [0, vocabSize). */
+  readonly tokens: readonly number[] | Int32Array;
+  /** Which rows' logits to return. */
+  readonly logits: 'none' | 'last' | 'all';
+}
+
+export interface ForwardResult {
+  /** The new value: length = old length + tokens. The caller owns one reference. */
+  readonly state: SequenceState;
+  /** One Float32Array of [vocabSize] for each requested row, in token order; the caller owns them. */
+  readonly logits: readonly Float32Array[];
+}
+
+export interface ForwardOptions {
+  readonly phase: Phase;
+  /** Aborting stops within one op of the running plan; the promise rejects with `request_cancelled`, no state is made. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** Sampling defaults and laws that a family hands to the upper rooms as data. */
+export interface FamilyLaws {
+  /** Which sampler law of sample/laws/ decides ids: Qwen `mtplx`, DeepSeek and GLM `ds4`. */
+  readonly sampler: 'mtplx' | 'ds4';
+  /** The family's own sampling defaults, below request, server flag and generation_config.json. */
+  readonly samplingDefaults: { readonly temperature: number; readonly topP: number; readonly topK: number };
+  /** What an invalid row of logits does: raise (Qwen) or fall back silently as DS4 does. */
+  readonly invalidRow: 'raise' | 'ds4-fallback';
+}
+
+export interface LanguageModel {
+  /** config.json model_type without `_text`: `qwen4_exp`, `qwen3_5`, … */
+  readonly family: string;
+  /** Name under which it is served. */
+  readonly id: string;
+  readonly vocabSize: number;
+  /** Most tokens a sequence may hold here (config limit, flag, memory plan). */
+  readonly contextLength: number;
+  readonly laws: FamilyLaws;
+  /** The activation law by name: `f32`, `bf16`, `bf16-mtplx`. */
+  readonly activationLaw: string;
+  /** The empty state. */
+  newState(): SequenceState;
+  /** One forward over one or more sequences. Rejects with a PlumblineError; then no new state exists. */
+  forward(batch: readonly ForwardRequest[], options: ForwardOptions): Promise<ForwardResult[]>;
+  close(): Promise<void>;
+}

@@ -1,0 +1,72 @@
+/**
+ * The typed request and the events between the wire (api/, http/) and the scheduler. JSON never passes this line.
+ */
+import type { LogitsCensus } from '../errors.js';
+
+/** Sampling fields that a request may leave open; `undefined` takes the next default in line. */
+export interface SamplingOptions {
+  readonly temperature?: number | undefined;
+  readonly topP?: number | undefined;
+  readonly topK?: number | undefined;
+  readonly presencePenalty?: number | undefined;
+  readonly frequencyPenalty?: number | undefined;
+  /** Non-negative integer below 2^64; bigint so that no digit is lost. */
+  readonly seed?: bigint | undefined;
+}
+
+export interface GenerationRequest {
+  readonly requestId: string;
+  readonly promptTokens: readonly number[];
+  /** Most tokens to generate; already checked against the context. */
+  readonly maxTokens: number;
+  readonly sampling: SamplingOptions;
+  /** Stop strings, matched on the detokenised text; the match itself is not part of the text. */
+  readonly stop: readonly string[];
+  /** Token ids that end the turn (eos list of the model plus the request's). */
+  readonly stopTokenIds: readonly number[];
+  /** undefined: no log-probabilities; n: the chosen token's and the n most likely ones. */
+  readonly topLogprobs?: number | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
+export interface TokenLogprob {
+  readonly tokenId: number;
+  /** Natural log, of the raw log-softmax of the processed row (after mask and penalties, before temperature). */
+  readonly logprob: number;
+}
+
+export type FinishReason = 'stop' | 'length';
+
+/** What a generation says, in order: `prefill`*, `token`*, then exactly one `finish` or a thrown PlumblineError. */
+export type GenerationEvent =
+  | { readonly type: 'prefill'; readonly processed: number; readonly total: number }
+  | {
+      readonly type: 'token';
+      readonly tokenId: number;
+      /** Text that became certain with this token: may be '' (held back for UTF-8 or a stop string). */
+      readonly text: string;
+      readonly logprob?: TokenLogprob | undefined;
+      readonly topLogprobs?: readonly TokenLogprob[] | undefined;
+    }
+  | {
+      readonly type: 'finish';
+      readonly reason: FinishReason;
+      /** Held-back text that turned out to be part of the answer. */
+      readonly text: string;
+      /** The stop string or stop token id that ended it, if one did. */
+      readonly stopMatch?: string | number | undefined;
+      readonly usage: GenerationUsage;
+    };
+
+export interface GenerationUsage {
+  readonly promptTokens: number;
+  readonly completionTokens: number;
+  /** Prompt tokens whose state was reused. */
+  readonly cachedTokens: number;
+  readonly prefillMs: number;
+  readonly decodeMs: number;
+  /** The seed that was used, so that an unseeded answer can be asked for again. */
+  readonly seed: bigint;
+}
+
+export type { LogitsCensus };
