@@ -1,5 +1,8 @@
 /**
  * The typed request and the events between the wire (api/, http/) and the scheduler. JSON never passes this line.
+ *
+ * The scheduler works on token ids alone: text (detokenising, stop strings) is made by the request's own `TextSink`,
+ * which tokens/ implements (`new TextAssembler(...)`), so that this room needs no tokenizer.
  */
 import type { LogitsCensus } from '../errors.js';
 
@@ -14,19 +17,40 @@ export interface SamplingOptions {
   readonly seed?: bigint | undefined;
 }
 
+/** What a sink made of one token. */
+export interface SinkStep {
+  /** Text that became certain with this token; '' while it is held back for UTF-8 or for a stop string. */
+  readonly text: string;
+  /** The stop string that ended the answer with this token; its own text is not in `text`. */
+  readonly stop?: string | undefined;
+}
+
+/**
+ * Turns the ids of one generation into text. One sink serves one request: it is pushed every completion token but the
+ * stop token, in order; after a step with `stop` nothing more is pushed.
+ */
+export interface TextSink {
+  push(tokenId: number): SinkStep;
+  /** The held-back text, once no more tokens come; only a cut UTF-8 sequence (U+FFFD) can still complete a stop string. */
+  flush(): SinkStep;
+}
+
 export interface GenerationRequest {
   readonly requestId: string;
+  /** At least one id, each inside the model's vocabulary. */
   readonly promptTokens: readonly number[];
   /** Most tokens to generate; already checked against the context. */
   readonly maxTokens: number;
   readonly sampling: SamplingOptions;
-  /** Stop strings, matched on the detokenised text; the match itself is not part of the text. */
-  readonly stop: readonly string[];
+  /** Makes the text of the events and watches for stop strings; fresh for each request. */
+  readonly text: TextSink;
   /** Token ids that end the turn (eos list of the model plus the request's). */
   readonly stopTokenIds: readonly number[];
   /** undefined: no log-probabilities; n: the chosen token's and the n most likely ones. */
   readonly topLogprobs?: number | undefined;
   readonly signal?: AbortSignal | undefined;
+  /** Milliseconds from submission, waiting included, after which the request fails with `deadline_exceeded`. */
+  readonly timeoutMs?: number | undefined;
 }
 
 export interface TokenLogprob {
@@ -37,7 +61,11 @@ export interface TokenLogprob {
 
 export type FinishReason = 'stop' | 'length';
 
-/** What a generation says, in order: `prefill`*, `token`*, then exactly one `finish` or a thrown PlumblineError. */
+/**
+ * What a generation says, in order: `prefill`*, `token`*, then exactly one `finish` or a thrown PlumblineError. Every
+ * completion token has its `token` event, except a stop token: it ends the turn with `finish` and is counted in the
+ * usage. `prefill` events that the consumer has not read yet are replaced by newer ones.
+ */
 export type GenerationEvent =
   | { readonly type: 'prefill'; readonly processed: number; readonly total: number }
   | {
