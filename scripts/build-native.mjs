@@ -114,7 +114,10 @@ function build() {
 
   if (!headers) {
     const prefix = resolve(realpathSync(process.execPath), '..', '..');
-    return finish({ ok: false, reason: `no Node headers: include/node/node_api.h is neither in ${prefix} nor in /usr` });
+    return finish({
+      ok: false,
+      reason: `no Node headers: include/node/node_api.h is neither in ${prefix} nor in /usr`,
+    });
   }
   const missing = missingTool();
   if (missing) return finish({ ok: false, reason: missing });

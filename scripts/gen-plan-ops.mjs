@@ -23,7 +23,10 @@ export function constants() {
     list.push([`OP_${snake(op)}`, spec.code]);
     spec.fields.forEach((field, index) => list.push([`${snake(op)}_${snake(field.name)}`, 2 + index]));
     if (spec.repeated) {
-      list.push([`${snake(op)}_FIRST_SEGMENT`, 2 + spec.fields.length], [`${snake(op)}_SEGMENT_WORDS`, spec.repeated.length]);
+      list.push(
+        [`${snake(op)}_FIRST_SEGMENT`, 2 + spec.fields.length],
+        [`${snake(op)}_SEGMENT_WORDS`, spec.repeated.length],
+      );
       spec.repeated.forEach((field, index) => list.push([`SEGMENT_${snake(field.name)}`, index]));
     }
   }
