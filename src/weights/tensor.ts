@@ -41,6 +41,13 @@ export function isFloatDtype(dtype: Dtype): dtype is FloatDtype {
   return (FLOAT_DTYPES as readonly Dtype[]).includes(dtype);
 }
 
+/** A shape as messages show it, cut when somebody wrote a thousand dimensions. */
+export function formatShape(shape: readonly number[]): string {
+  return shape.length > 8
+    ? `[${shape.slice(0, 8).join(', ')}, ... ${shape.length} dimensions]`
+    : `[${shape.join(', ')}]`;
+}
+
 /** A named tensor in a file: row-major, contiguous, little-endian. */
 export interface TensorRef {
   readonly name: string;
