@@ -10,8 +10,8 @@ const snake = (name) => name.replace(/[A-Z]/g, (c) => `_${c}`).toUpperCase();
 /** [name, value] of every constant, in order. */
 export function constants() {
   const list = [
-    ['PLAN_MAGIC', table.PLAN_MAGIC],
-    ['PLAN_VERSION', table.PLAN_VERSION],
+    ['PLAN_MAGIC_VALUE', table.PLAN_MAGIC],
+    ['PLAN_VERSION_VALUE', table.PLAN_VERSION],
     ['PLAN_HEADER_WORDS', table.PLAN_HEADER_WORDS],
     ['CALL_HEADER_WORDS', table.CALL_HEADER_WORDS],
     ['SEQUENCE_RECORD_WORDS', table.SEQUENCE_RECORD_WORDS],

@@ -1,6 +1,6 @@
 // Generated from src/engine/plan/ops.ts by scripts/gen-plan-ops.mjs. Op fields are word indices from the op`s start.
-export const PLAN_MAGIC: i32 = 1347174961;
-export const PLAN_VERSION: i32 = 1;
+export const PLAN_MAGIC_VALUE: i32 = 1347174961;
+export const PLAN_VERSION_VALUE: i32 = 1;
 export const PLAN_HEADER_WORDS: i32 = 16;
 export const CALL_HEADER_WORDS: i32 = 16;
 export const SEQUENCE_RECORD_WORDS: i32 = 4;

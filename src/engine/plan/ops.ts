@@ -33,24 +33,28 @@ export type FieldKind =
   /** 0: standalone, 1: fused. */
   | 'lowering';
 
-export interface OpField {
-  readonly name: string;
+export interface OpField<Name extends string = string> {
+  readonly name: Name;
   readonly kind: FieldKind;
 }
 
 export interface OpSpec {
   readonly code: number;
-  /** Fields in the order of the encoding, after the op's code and its length in words. */
+  /** Fields in the order of the encoding, after the op's code and its length in words (these two included). */
   readonly fields: readonly OpField[];
   /** Repeated at the end, preceded by nothing: the count is a field of its own, named `segments`. */
   readonly repeated?: readonly OpField[];
   readonly doc: string;
 }
 
-const fields = (text: string): OpField[] =>
-  text.split(/\s+/).map((item) => {
+/** The field names of a description such as `rows in:buffer eps:float`, as a type. */
+type NamesIn<Text extends string> = Text extends `${infer Head} ${infer Rest}` ? NamesIn<Head> | NamesIn<Rest> : NameIn<Text>;
+type NameIn<Item extends string> = Item extends `${infer Name}:${string}` ? Name : Item;
+
+const fields = <const Text extends string>(text: Text): OpField<NamesIn<Text>>[] =>
+  text.split(' ').map((item) => {
     const [name = '', kind = 'int'] = item.split(':');
-    return { name, kind: kind as FieldKind };
+    return { name: name as NamesIn<Text>, kind: kind as FieldKind };
   });
 
 export const OPS = {
@@ -244,6 +248,11 @@ export const OPS = {
 } as const satisfies Record<string, OpSpec>;
 
 export type OpName = keyof typeof OPS;
+
+/** The decoded fields of an op by name; floats as numbers. */
+export type OpFields<Name extends OpName> = Readonly<Record<(typeof OPS)[Name]['fields'][number]['name'], number>>;
+/** The decoded fields of one segment of a linear op. */
+export type LinearSegmentFields = Readonly<Record<(typeof OPS)['linear']['repeated'][number]['name'], number>>;
 
 /** Dtypes of weight table entries. */
 export const WEIGHT_DTYPES = ['F32', 'BF16', 'F16'] as const;
