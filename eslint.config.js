@@ -14,7 +14,6 @@ const nodeGlobals = Object.fromEntries(
 );
 
 const everywhere = {
-  curly: ['error', 'multi-line'],
   eqeqeq: ['error', 'always', { null: 'ignore' }],
   'no-restricted-syntax': [
     'error',
