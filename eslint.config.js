@@ -23,6 +23,8 @@ const everywhere = {
       message: 'a test runs or does not exist.',
     },
   ],
+  // Formats and wire texts are checked for control characters on purpose.
+  'no-control-regex': 'off',
   'no-var': 'error',
   'object-shorthand': 'error',
   'prefer-const': 'error',
