@@ -9,7 +9,15 @@ import { basename } from 'node:path';
 import { PlumblineError } from '../errors.js';
 import { FLOAT_BYTES, toFloat32 } from './convert.js';
 import { ReadOnlyFile, type ByteSource } from './file.js';
-import { briefJson, isJsonObject, parseStrictJson, quoteName, type JsonObject, type JsonValue } from './strict-json.js';
+import {
+  briefJson,
+  isJsonArray,
+  isJsonObject,
+  parseStrictJson,
+  quoteName,
+  type JsonObject,
+  type JsonValue,
+} from './strict-json.js';
 import { DTYPE_BITS, formatShape, isFloatDtype, type Dtype, type TensorRef } from './tensor.js';
 
 /** The limit of the format's own reference implementation. */
@@ -209,21 +217,19 @@ function parseDtype(entry: JsonObject, fail: Fail): Dtype {
 
 function parseShape(entry: JsonObject, fail: Fail): number[] {
   const { shape } = entry;
-  if (!Array.isArray(shape)) return fail('has no shape');
-  return shape.map((size: JsonValue) =>
-    isSize(size) ? size : fail(`has a shape entry that is no size: ${briefJson(size)}`),
-  );
+  if (!isJsonArray(shape)) return fail('has no shape');
+  return shape.map((size) => (isSize(size) ? size : fail(`has a shape entry that is no size: ${briefJson(size)}`)));
 }
 
 function parseOffsets(entry: JsonObject, fail: Fail): [number, number] {
-  const offsets: JsonValue | undefined = entry['data_offsets'];
-  if (!Array.isArray(offsets) || offsets.length !== 2) return fail('has no pair of data_offsets');
-  const [begin, end] = offsets as [JsonValue, JsonValue];
+  const offsets = entry['data_offsets'];
+  if (!isJsonArray(offsets) || offsets.length !== 2) return fail('has no pair of data_offsets');
+  const [begin, end] = offsets;
   if (!isSize(begin) || !isSize(end)) return fail(`has data_offsets that are no offsets: ${briefJson(offsets)}`);
   return [begin, end];
 }
 
-function isSize(value: JsonValue): value is number {
+function isSize(value: JsonValue | undefined): value is number {
   return Number.isSafeInteger(value) && (value as number) >= 0 && !Object.is(value, -0);
 }
 

@@ -26,6 +26,10 @@ export function isJsonObject(value: JsonValue | undefined): value is JsonObject 
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
+export function isJsonArray(value: JsonValue | undefined): value is readonly JsonValue[] {
+  return Array.isArray(value);
+}
+
 /** Parse a whole document. `bytes` must be UTF-8 without a byte order mark. */
 export function parseStrictJson(bytes: Uint8Array, fail: JsonFailure): JsonValue {
   let text: string;

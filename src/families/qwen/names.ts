@@ -1,0 +1,89 @@
+/**
+ * How tensors are called in a Qwen checkpoint: the two roots, the parts that this program does not serve, and the
+ * numbered shards of an n-gram table. Full names appear once, here and in the inventory, and nowhere else.
+ */
+import { PlumblineError } from '../../errors.js';
+import { quoteName } from '../../weights/strict-json.js';
+
+/** Text-only checkpoints use the short root, multimodal ones the long one. */
+export type QwenRoot = 'model' | 'model.language_model';
+
+interface NameSet {
+  has(name: string): boolean;
+  names(): Iterable<string>;
+}
+
+const ROOTS: readonly QwenRoot[] = ['model', 'model.language_model'];
+
+/**
+ * Which root a checkpoint uses, by where its embedding is.
+ *
+ * @throws tensor_missing when there is none, tensor_mismatch when there are two, config_unsupported for a pack of another
+ * program's own layout
+ */
+export function findRoot(tensors: NameSet): QwenRoot {
+  const found = ROOTS.filter((root) => tensors.has(`${root}.embed_tokens.weight`));
+  const [root] = found;
+  if (found.length > 1) {
+    throw new PlumblineError(
+      'tensor_mismatch',
+      `the checkpoint has an embed_tokens.weight under both ${found.join(' and ')}`,
+    );
+  }
+  if (root !== undefined) return root;
+  if (tensors.has('language_model.model.embed_tokens.weight')) {
+    throw new PlumblineError(
+      'config_unsupported',
+      'the checkpoint has the tensor names of an MLX pack; only the published layout is supported',
+    );
+  }
+  throw new PlumblineError(
+    'tensor_missing',
+    `the checkpoint has no tensor ${ROOTS.map((r) => quoteName(`${r}.embed_tokens.weight`)).join(' or ')}`,
+  );
+}
+
+/** Parts of a published checkpoint that are known but not served. */
+export type UnservedPart = 'draft head' | 'vision tower';
+
+export function unservedPart(name: string): UnservedPart | undefined {
+  if (name.startsWith('mtp.') || name.startsWith('model.mtp.')) return 'draft head';
+  if (name.startsWith('model.visual.')) return 'vision tower';
+  return undefined;
+}
+
+/**
+ * The tensors of an n-gram table in stacking order: by shard number, not by name (`shard_10` comes after `shard_9`).
+ *
+ * @param prefix `….ple.ple_embedding.ngram_embedding`
+ * @throws tensor_missing when there is none or a shard is absent, tensor_mismatch when shards and a whole table coexist
+ */
+export function ngramTableNames(tensors: NameSet, prefix: string): readonly string[] {
+  const whole = `${prefix}.weight`;
+  const shards: { number: number; name: string }[] = [];
+  for (const name of tensors.names()) {
+    if (!name.startsWith(`${prefix}.shard_`)) continue;
+    const digits = /^(0|[1-9][0-9]{0,9})\.weight$/.exec(name.slice(prefix.length + '.shard_'.length))?.[1];
+    if (digits !== undefined) shards.push({ number: Number(digits), name });
+  }
+  if (shards.length === 0) {
+    if (tensors.has(whole)) return [whole];
+    throw new PlumblineError(
+      'tensor_missing',
+      `the checkpoint has neither ${quoteName(whole)} nor ${quoteName(`${prefix}.shard_0.weight`)}`,
+    );
+  }
+  if (tensors.has(whole)) {
+    throw new PlumblineError('tensor_mismatch', `the checkpoint has both ${quoteName(whole)} and shards of it`);
+  }
+  shards.sort((a, b) => a.number - b.number);
+  shards.forEach(({ number }, i) => {
+    if (number !== i) {
+      throw new PlumblineError(
+        'tensor_missing',
+        `the checkpoint has no tensor ${quoteName(`${prefix}.shard_${i}.weight`)} but a shard ${number}`,
+      );
+    }
+  });
+  return shards.map(({ name }) => name);
+}
