@@ -34,6 +34,8 @@ import type {
   TokenMixerWeights,
 } from './weight-map.js';
 
+export type { LoadReport };
+
 export interface QwenInventory {
   readonly weights: QwenWeights;
   readonly report: LoadReport;
