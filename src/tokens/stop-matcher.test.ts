@@ -28,11 +28,13 @@ function stream(matcher: StopMatcher, pieces: readonly string[]): { text: string
 
 // Few letters, so that stop strings occur, overlap and have borders; one letter is a surrogate pair.
 const letters = fc.string({ unit: fc.constantFrom('a', 'b', '😀'), maxLength: 5 });
-const stopStrings = fc.array(
+const bordered = fc.string({ unit: fc.constantFrom('a', 'a', 'b'), minLength: 1, maxLength: 9 });
+const stopString = fc.oneof(
   letters.filter((stop) => stop !== ''),
-  { maxLength: 4 },
+  bordered,
 );
-const someText = fc.array(letters, { maxLength: 10 });
+const stopStrings = fc.array(stopString, { maxLength: 4 });
+const someText = fc.array(fc.oneof(letters, bordered), { maxLength: 10 });
 
 describe('stop matcher', () => {
   test('any chunking gives what a search of the whole text gives', () => {
@@ -71,6 +73,19 @@ describe('stop matcher', () => {
 
   test('of two that end together the longest counts', () => {
     assert.deepEqual(stream(new StopMatcher(['bc', 'abc']), ['xabc']), { text: 'x', stop: 'abc', steps: ['x'] });
+  });
+
+  test('a stop string with borders inside borders is found', () => {
+    assert.deepEqual(stream(new StopMatcher(['aabaaab']), ['aabaaaabaaabx']), {
+      text: 'aabaa',
+      stop: 'aabaaab',
+      steps: ['aabaa'],
+    });
+    assert.deepEqual(stream(new StopMatcher(['aabaaac']), ['aabaaabaaac']), {
+      text: 'aaba',
+      stop: 'aabaaac',
+      steps: ['aaba'],
+    });
   });
 
   test('a candidate that fails gives its text back at once', () => {

@@ -110,6 +110,15 @@ describe('the byte tokenizer', () => {
     assert.equal(tokenizer.hasToken(264), false);
   });
 
+  test('an added token outside ASCII has the bytes of its content', () => {
+    const json = byteTokenizerJson();
+    (json['added_tokens'] as unknown[]).push({ id: 270, content: '<｜end▁of▁sentence｜>', special: true });
+    const tokenizer = Tokenizer.fromJson(json, byteTokenizerConfig());
+    assert.deepEqual(tokenizer.encode('<｜end▁of▁sentence｜>'), [270]);
+    assert.deepEqual(tokenizer.tokenBytes(270), utf8('<｜end▁of▁sentence｜>'));
+    assert.equal(tokenizer.vocabSize, 271);
+  });
+
   test('loads from a folder', async () => {
     const folder = await writeByteTokenizer();
     try {
