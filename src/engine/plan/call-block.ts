@@ -20,7 +20,10 @@ export interface CallSequence {
   readonly outRows: readonly number[];
 }
 
-const at = Object.fromEntries(CALL_HEADER.map((name, index) => [name, index])) as Record<(typeof CALL_HEADER)[number], number>;
+const at = Object.fromEntries(CALL_HEADER.map((name, index) => [name, index])) as Record<
+  (typeof CALL_HEADER)[number],
+  number
+>;
 
 interface Sizes {
   readonly rows: number;

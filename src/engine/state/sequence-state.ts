@@ -1,0 +1,170 @@
+/**
+ * The state of a sequence as an immutable value: a fixed slab, a list of pages, and the token ids they were made from.
+ *
+ * Invariants: a value never changes once it is made. `extend` makes the successor: a new fixed slab, the same pages (one
+ * holder more), and where the last page is partly filled, that page itself if nobody else has appended to it, else a copy.
+ * So a fork, a refused draft or a failed forward leaves no trace in the value it grew from. Positions past a value's
+ * length are never read through it.
+ */
+import { PlumblineError } from '../../errors.js';
+import type { SequenceState } from '../model.js';
+import type { StateLayout } from './layout.js';
+import { SlabPool, type Slab } from './slab-pool.js';
+import type { Backend } from '../backends/backend.js';
+
+/** A page and how far it has been appended to; `tokens` are the ids of its positions. */
+interface Page {
+  readonly slab: Slab;
+  readonly tokens: Int32Array;
+  filled: number;
+}
+
+export class PagedState implements SequenceState {
+  readonly length: number;
+  readonly fixed: Slab;
+  readonly pages: readonly Page[];
+  readonly #store: StateStore;
+  #holders = 1;
+
+  constructor(store: StateStore, length: number, fixed: Slab, pages: readonly Page[]) {
+    this.#store = store;
+    this.length = length;
+    this.fixed = fixed;
+    this.pages = pages;
+  }
+
+  get bytes(): number {
+    return this.#store.layout.fixedBytes + this.pages.length * this.#store.layout.pageBytes;
+  }
+
+  retain(): this {
+    this.assertHeld();
+    this.#holders++;
+    return this;
+  }
+
+  release(): void {
+    this.assertHeld();
+    if (--this.#holders > 0) return;
+    this.fixed.release();
+    for (const page of this.pages) page.slab.release();
+  }
+
+  /** The id at `position`, which must be below `length`. */
+  token(position: number): number {
+    const { pageTokens } = this.#store.layout;
+    return this.pages[Math.floor(position / pageTokens)]!.tokens[position % pageTokens]!;
+  }
+
+  /** All ids, in order. */
+  tokens(): Int32Array {
+    return Int32Array.from({ length: this.length }, (_, position) => this.token(position));
+  }
+
+  /**
+   * The bytes of every part of the value, by part name, as copies: fixed parts whole, of page parts the rows whose tokens
+   * all lie below `length`, in order, one group after the other. Two values of equal meaning have equal bytes here.
+   */
+  snapshot(): ReadonlyMap<string, Uint8Array> {
+    this.assertHeld();
+    const { parts, pageTokens } = this.#store.layout;
+    const copies = new Map<string, Uint8Array>();
+    for (const part of parts) {
+      if (part.place === 'fixed') {
+        copies.set(part.name, this.fixed.bytes.slice(part.offset, part.offset + part.bytes));
+        continue;
+      }
+      const rows = Math.floor(this.length / part.tokensPerRow);
+      const rowsPerPage = pageTokens / part.tokensPerRow;
+      const copy = new Uint8Array(part.groups * rows * part.rowBytes);
+      for (let group = 0; group < part.groups; group++) {
+        for (let row = 0; row < rows; row++) {
+          const page = this.pages[Math.floor(row / rowsPerPage)]!;
+          const from = part.offset + (group * rowsPerPage + (row % rowsPerPage)) * part.rowBytes;
+          copy.set(page.slab.bytes.subarray(from, from + part.rowBytes), (group * rows + row) * part.rowBytes);
+        }
+      }
+      copies.set(part.name, copy);
+    }
+    return copies;
+  }
+
+  assertHeld(): void {
+    if (this.#holders === 0) throw new PlumblineError('internal_error', 'a released sequence state was used');
+  }
+}
+
+export class StateStore {
+  readonly layout: StateLayout;
+  readonly #fixed: SlabPool;
+  readonly #pages: SlabPool;
+
+  constructor(backend: Backend, layout: StateLayout, limitBytes: number) {
+    this.layout = layout;
+    this.#fixed = new SlabPool(backend, 'recurrent and convolution states', layout.fixedBytes, limitBytes);
+    this.#pages = new SlabPool(backend, 'key and value pages', layout.pageBytes, limitBytes);
+  }
+
+  /** The value of no tokens: everything zero. */
+  empty(): PagedState {
+    return new PagedState(this, 0, this.#fixed.take('zeroed'), []);
+  }
+
+  /**
+   * The successor of `state` after `tokens`, its memory reserved but not yet computed: a plan fills it. The caller owns
+   * it and releases it if the plan does not complete. Throws out_of_memory with nothing taken.
+   */
+  extend(state: PagedState, tokens: readonly number[] | Int32Array): PagedState {
+    state.assertHeld();
+    const { pageTokens } = this.layout;
+    const length = state.length + tokens.length;
+    const taken: Slab[] = [];
+    try {
+      const fixed = this.#fixed.take('any'); // every part of it is written by the plan
+      taken.push(fixed);
+      const pages = state.pages.slice(0, Math.ceil(state.length / pageTokens));
+      const inLast = state.length % pageTokens;
+      const last = inLast > 0 ? pages[pages.length - 1] : undefined;
+      if (last && last.filled !== inLast && last.slab.holders > 1) {
+        const copy: Page = { slab: this.#pages.take('zeroed'), tokens: last.tokens.slice(), filled: inLast };
+        taken.push(copy.slab);
+        copy.slab.bytes.set(last.slab.bytes);
+        pages[pages.length - 1] = copy;
+      }
+      const shared = pages.filter((page) => !taken.includes(page.slab));
+      while (pages.length * pageTokens < length) {
+        const page: Page = { slab: this.#pages.take('zeroed'), tokens: new Int32Array(pageTokens), filled: 0 };
+        taken.push(page.slab);
+        pages.push(page);
+      }
+      for (const page of shared) page.slab.retain();
+      this.#append(pages, state.length, tokens);
+      return new PagedState(this, length, fixed, pages);
+    } catch (error) {
+      for (const slab of taken) slab.release();
+      throw error;
+    }
+  }
+
+  /** Bytes reserved from the backend and in use by live states. */
+  usage(): { readonly allocated: number; readonly used: number } {
+    const fixed = this.#fixed.usage();
+    const pages = this.#pages.usage();
+    return { allocated: fixed.allocated + pages.allocated, used: fixed.used + pages.used };
+  }
+
+  close(): void {
+    this.#fixed.close();
+    this.#pages.close();
+  }
+
+  #append(pages: readonly Page[], from: number, tokens: readonly number[] | Int32Array): void {
+    const { pageTokens } = this.layout;
+    for (let i = 0; i < tokens.length; i++) {
+      const position = from + i;
+      const page = pages[Math.floor(position / pageTokens)]!;
+      page.tokens[position % pageTokens] = tokens[i]!;
+      page.filled = (position % pageTokens) + 1;
+    }
+  }
+}

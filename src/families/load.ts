@@ -1,0 +1,63 @@
+/**
+ * Loads a model of whichever family its config.json names. A family is a loader in the registry below; nothing else in
+ * the house asks which family a model is of.
+ */
+import { join } from 'node:path';
+import { PlumblineError } from '../errors.js';
+import type { Backend } from '../engine/backends/backend.js';
+import type { LanguageModel } from '../engine/model.js';
+import type { GatePolicy } from '../engine/plan/phase.js';
+import type { GenerationConfig } from '../weights/generation-config.js';
+import { readJsonFile } from '../weights/json-file.js';
+import { loadQwen } from './qwen/load.js';
+import type { LoadReport } from './qwen/inventory.js';
+import type { LoadProgress } from './weight-source.js';
+
+export interface FamilyLoadOptions {
+  /** Checkpoint folder. */
+  readonly dir: string;
+  /** Name under which the model is served. */
+  readonly id: string;
+  readonly backend: Backend;
+  /** `auto`, or the name of an activation law of the family. */
+  readonly dtype: string;
+  /** Most tokens of a sequence; undefined: the model's limit, at most 32,768. */
+  readonly contextLength?: number | undefined;
+  readonly gatePolicy: GatePolicy;
+  /** Most rows of one plan. */
+  readonly maxRows: number;
+  /** Most bytes of sequence states. */
+  readonly stateLimitBytes: number;
+  readonly progress?: LoadProgress | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
+export interface LoadedModel {
+  readonly model: LanguageModel;
+  readonly generation: GenerationConfig;
+  /** Ids that end a turn by the configuration; generation.eosTokenIds come on top. */
+  readonly eosTokenIds: readonly number[];
+  readonly report: LoadReport;
+}
+
+type FamilyLoader = (options: FamilyLoadOptions) => Promise<LoadedModel>;
+
+const LOADERS: ReadonlyMap<string, FamilyLoader> = new Map([
+  ['qwen4_exp', loadQwen],
+  ['qwen4_exp_text', loadQwen],
+  ['qwen3_5', loadQwen],
+  ['qwen3_5_text', loadQwen],
+]);
+
+/** @throws config_unsupported for an unknown model_type, and what the family's loader throws */
+export async function loadModel(options: FamilyLoadOptions): Promise<LoadedModel> {
+  const modelType = readJsonFile(join(options.dir, 'config.json')).raw('model_type');
+  const loader = typeof modelType === 'string' ? LOADERS.get(modelType) : undefined;
+  if (!loader) {
+    throw new PlumblineError(
+      'config_unsupported',
+      `model_type ${JSON.stringify(modelType ?? null)} is not supported; supported are ${[...LOADERS.keys()].join(', ')}`,
+    );
+  }
+  return loader(options);
+}

@@ -1,0 +1,72 @@
+/**
+ * What the writers of a Qwen plan share: the builder, the bound weights, and the choice of a gate's lowering.
+ */
+import { PlumblineError } from '../../errors.js';
+import { PlanBuilder, type LinearSegment, type PlanBuffer, type PlanOptions } from '../../engine/plan/builder.js';
+import type { GateLowering, GatePolicy } from '../../engine/plan/phase.js';
+import type { WeightTable } from '../../engine/plan/weight-table.js';
+import type { BoundLinear, BoundQwen } from './bind.js';
+import type { Qwen4Config, QwenConfig } from './config-types.js';
+import { siteLowering, type GateSite } from './laws.js';
+import type { QwenStateLayout } from './state-layout.js';
+
+export interface QwenPlanOptions {
+  readonly config: QwenConfig;
+  readonly bound: BoundQwen;
+  readonly state: QwenStateLayout;
+  readonly plan: PlanOptions;
+  readonly lowering: GateLowering;
+  readonly gatePolicy: GatePolicy;
+  /** Copies of the residual before every layer, for verification. */
+  readonly taps: boolean;
+}
+
+export class PlanContext {
+  readonly builder: PlanBuilder;
+  readonly config: QwenConfig;
+  readonly bound: BoundQwen;
+  readonly state: QwenStateLayout;
+  readonly taps: boolean;
+  readonly #options: QwenPlanOptions;
+
+  constructor(options: QwenPlanOptions, weights: WeightTable) {
+    this.builder = new PlanBuilder(options.plan, weights);
+    this.config = options.config;
+    this.bound = options.bound;
+    this.state = options.state;
+    this.taps = options.taps;
+    this.#options = options;
+  }
+
+  /** Appends an RMS norm over groups of `group` elements. */
+  norm(input: PlanBuffer, out: PlanBuffer, gain: number, group: number): void {
+    this.builder.op('norm', {
+      rows: input.rows === 'M' ? 1 : 0,
+      in: input.offset,
+      out: out.offset,
+      width: input.width,
+      group,
+      gain,
+      eps: this.config.rmsNormEps,
+    });
+  }
+
+  /** The `lowering` field of an op at this site. */
+  lowering(site: GateSite): number {
+    return siteLowering(site, this.#options.lowering, this.#options.gatePolicy) === 'fused' ? 1 : 0;
+  }
+
+  qwen4(): Qwen4Config {
+    if (this.config.family !== 'qwen4_exp') throw missing('a qwen4_exp configuration');
+    return this.config;
+  }
+}
+
+/** A linear map whose output fills a buffer. */
+export function segment(linear: BoundLinear, out: PlanBuffer): LinearSegment {
+  return { weight: linear.weight, bias: linear.bias, out, outs: linear.outs };
+}
+
+export function missing(what: string): PlumblineError {
+  return new PlumblineError('plan_invalid', `the plan builder needs ${what}`);
+}
