@@ -63,6 +63,7 @@ export const ERRORS = {
     doc: 'The server was started with --api-key and the request carries none, or another one.',
   },
   forbidden_origin: request(403, 'The browser origin is not in the allowed list (flag --cors-origin).'),
+  forbidden_host: request(403, 'The Host header does not name this server; call it as localhost or 127.0.0.1, or allow the name (flag --allowed-host).'),
   request_cancelled: { ...request(499, 'The client went away or cancelled; nothing more is computed for this request.'), poisons: 'request' },
   deadline_exceeded: server('The request ran longer than its deadline (flag --request-timeout-s).', 'request', true, 504),
   // ---- the server ----

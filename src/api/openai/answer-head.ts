@@ -1,0 +1,56 @@
+/** The members that every answer and chunk of the OpenAI dialect has, and the `plumbline` block of a finished answer. */
+import { randomUUID } from 'node:crypto';
+import type { FinishEvent, RequestContext } from '../answer.js';
+import type { ServedModel } from '../served-model.js';
+import { openAiTimings, type OpenAiTimings } from './usage.js';
+
+export interface AnswerHead<Kind extends string> {
+  readonly id: string;
+  readonly object: Kind;
+  /** Unix time in seconds. */
+  readonly created: number;
+  readonly model: string;
+  readonly system_fingerprint: string;
+}
+
+export function answerHead<Kind extends string>(prefix: string, object: Kind, model: ServedModel, context: RequestContext): AnswerHead<Kind> {
+  const { version, backend, activationLaw } = model.build;
+  return {
+    id: `${prefix}-${randomUUID().replaceAll('-', '')}`,
+    object,
+    created: Math.floor(context.now / 1000),
+    model: model.id,
+    system_fingerprint: `plumbline-${version}-${backend}-${activationLaw}`,
+  };
+}
+
+/** How the answer was computed: enough to ask for the same bytes again. */
+export interface PlumblineBlock {
+  readonly request_id: string;
+  /** Decimal digits, because JSON numbers end at 2^53. */
+  readonly seed: string;
+  readonly backend: string;
+  readonly activation_law: string;
+  /** The stop string or stop token id that ended the answer. */
+  readonly stop_match: string | number | null;
+  readonly timings: OpenAiTimings;
+  /** Fields of the request that nothing read. */
+  readonly ignored: readonly string[];
+}
+
+export function plumblineBlock(
+  model: ServedModel,
+  context: RequestContext,
+  ignored: readonly string[],
+  { usage, stopMatch }: FinishEvent,
+): PlumblineBlock {
+  return {
+    request_id: context.requestId,
+    seed: usage.seed.toString(),
+    backend: model.build.backend,
+    activation_law: model.build.activationLaw,
+    stop_match: stopMatch ?? null,
+    timings: openAiTimings(usage),
+    ignored,
+  };
+}

@@ -1,0 +1,158 @@
+/**
+ * POST /v1/chat/completions: from the body to a prepared generation, and from its events to `chat.completion` objects
+ * or `chat.completion.chunk` frames.
+ *
+ * Invariant: no chunk carries a finish reason before the generation has ended, and the chunk that does goes out together
+ * with what follows it; so a stream that breaks off can never look like a whole answer.
+ */
+import type { Answer, FinishEvent, PreparedGeneration, RequestContext, TokenEvent } from '../answer.js';
+import { findModel, planGeneration } from '../plan-generation.js';
+import type { AnswerPart, AnswerReader, ServedModel } from '../served-model.js';
+import { answerHead, plumblineBlock, type AnswerHead, type PlumblineBlock } from './answer-head.js';
+import { parseChatRequest, type ChatRequest } from './chat-request.js';
+import { chatLogprob, type ChatTokenLogprob } from './logprobs.js';
+import { openAiUsage, type OpenAiUsage } from './usage.js';
+
+/** Parses, renders, tokenises and checks; throws a PlumblineError before anything is queued. */
+export function prepareChat(body: unknown, context: RequestContext): PreparedGeneration {
+  const parsed = parseChatRequest(body);
+  const model = findModel(parsed.model, context.models);
+  const { promptTokens, reader } = model.chat.prepare(parsed);
+  const request = planGeneration(model, parsed, promptTokens, 'messages', context);
+  return { model, request, stream: parsed.stream, answer: new ChatAnswer(model, parsed, reader, context) };
+}
+
+type ChatFinishReason = 'stop' | 'length' | 'tool_calls';
+
+interface WireToolCall {
+  readonly id: string;
+  readonly type: 'function';
+  readonly function: { readonly name: string; arguments: string };
+}
+
+interface WireToolCallDelta {
+  readonly index: number;
+  readonly id?: string;
+  readonly type?: 'function';
+  readonly function: Partial<WireToolCall['function']>;
+}
+
+interface Delta {
+  readonly role?: 'assistant';
+  readonly content?: string;
+  readonly reasoning_content?: string;
+  readonly tool_calls?: readonly WireToolCallDelta[];
+}
+
+interface Ending {
+  readonly finishReason: ChatFinishReason;
+  readonly usage: OpenAiUsage;
+  readonly plumbline: PlumblineBlock;
+}
+
+class ChatAnswer implements Answer {
+  readonly #head: AnswerHead<'chat.completion.chunk'>;
+  #content = '';
+  #reasoning = '';
+  readonly #toolCalls: WireToolCall[] = [];
+  readonly #logprobs: ChatTokenLogprob[] = [];
+  #ending: Ending | undefined;
+
+  constructor(
+    private readonly model: ServedModel,
+    private readonly asked: ChatRequest,
+    private readonly reader: AnswerReader,
+    private readonly context: RequestContext,
+  ) {
+    this.#head = answerHead('chatcmpl', 'chat.completion.chunk', model, context);
+  }
+
+  begin(): unknown[] {
+    return [this.#chunk({ role: 'assistant', content: '' })];
+  }
+
+  token(event: TokenEvent): unknown[] {
+    const deltas = this.reader.push(event.text).map((part) => this.#take(part));
+    if (event.logprob === undefined) return deltas.map((delta) => this.#chunk(delta));
+    const logprob = chatLogprob(event.logprob, event.topLogprobs ?? [], (id) => this.model.tokenBytes(id));
+    this.#logprobs.push(logprob);
+    const [first = {}, ...rest] = deltas;
+    return [this.#chunk(first, [logprob]), ...rest.map((delta) => this.#chunk(delta))];
+  }
+
+  end(event: FinishEvent): unknown[] {
+    const parts = [...this.reader.push(event.text), ...this.reader.finish()];
+    const last = parts.map((part) => this.#chunk(this.#take(part)));
+    const called = this.#toolCalls.length > 0 && event.reason === 'stop';
+    this.#ending = {
+      finishReason: called ? 'tool_calls' : event.reason,
+      usage: openAiUsage(event.usage),
+      plumbline: plumblineBlock(this.model, this.context, this.asked.ignored, event),
+    };
+    const { finishReason, usage, plumbline } = this.#ending;
+    const finish = { ...this.#chunk({}, undefined, finishReason), plumbline };
+    return [...last, finish, ...(this.asked.includeUsage ? [{ ...this.#chunk({}), choices: [], usage }] : [])];
+  }
+
+  body(): unknown {
+    const called = this.#toolCalls.length > 0;
+    return {
+      ...this.#head,
+      object: 'chat.completion',
+      choices: [
+        {
+          index: 0,
+          message: {
+            role: 'assistant',
+            content: called && this.#content === '' ? null : this.#content,
+            refusal: null,
+            ...(this.#reasoning === '' ? {} : { reasoning_content: this.#reasoning }),
+            ...(called ? { tool_calls: this.#toolCalls } : {}),
+          },
+          logprobs: this.asked.topLogprobs === undefined ? null : { content: this.#logprobs, refusal: null },
+          finish_reason: this.#ending?.finishReason ?? null,
+        },
+      ],
+      usage: this.#ending?.usage ?? null,
+      plumbline: this.#ending?.plumbline ?? null,
+    };
+  }
+
+  /** Adds a part to the whole answer and gives it back as a delta. */
+  #take(part: AnswerPart): Delta {
+    switch (part.kind) {
+      case 'content':
+        this.#content += part.text;
+        return { content: part.text };
+      case 'reasoning':
+        this.#reasoning += part.text;
+        return { reasoning_content: part.text };
+      case 'tool-call': {
+        const call: WireToolCall = { id: part.id, type: 'function', function: { name: part.name, arguments: '' } };
+        this.#toolCalls[part.index] = call;
+        return { tool_calls: [{ index: part.index, ...call, function: { ...call.function } }] };
+      }
+      case 'tool-arguments': {
+        const call = this.#toolCalls[part.index];
+        if (call !== undefined) call.function.arguments += part.text;
+        return { tool_calls: [{ index: part.index, function: { arguments: part.text } }] };
+      }
+    }
+  }
+
+  #chunk(delta: Delta, logprobs?: readonly ChatTokenLogprob[], finishReason: ChatFinishReason | null = null): object {
+    return {
+      ...this.#head,
+      choices: [
+        {
+          index: 0,
+          delta,
+          logprobs: logprobs === undefined ? null : { content: logprobs, refusal: null },
+          finish_reason: finishReason,
+        },
+      ],
+      // With usage asked for, every chunk has the member, and all but the last have null in it.
+      ...(this.asked.includeUsage ? { usage: null } : {}),
+    };
+  }
+}

@@ -1,0 +1,99 @@
+/**
+ * A served model as the wire formats see it: names and limits, text to ids and back, the chat format, and the door to
+ * the scheduler. The composition of a server fills it from the real parts; tests fill it with small ones.
+ *
+ * Invariant: everything that can refuse a request (template, tokenizer, context, queue) does so before the first event,
+ * so that an HTTP status can still say it.
+ */
+import type { GenerationEvent, GenerationRequest, TextSink } from '../schedule/request.js';
+
+export interface ServedModel {
+  /** Name in `model` fields. */
+  readonly id: string;
+  /** Model family, for labels and reports; nothing here decides by it. */
+  readonly family: string;
+  /** Unix time in seconds at which it was loaded. */
+  readonly createdAt: number;
+  /** Ids that the model takes are in [0, vocabSize). */
+  readonly vocabSize: number;
+  /** Most tokens, prompt and answer together, that one request may use. */
+  readonly contextLength: number;
+  /** Tokens of an answer when the request does not say; undefined: as many as the context holds. */
+  readonly defaultMaxTokens: number | undefined;
+  /** Milliseconds that a request may take, waiting included; undefined: no limit. */
+  readonly timeoutMs: number | undefined;
+  /** Ids that end a turn. */
+  readonly stopTokenIds: readonly number[];
+  readonly build: BuildInfo;
+  /** Ids of a text that a client wrote as a plain prompt. */
+  encode(text: string): readonly number[];
+  /** Bytes of an id; undefined for ids without a token. */
+  tokenBytes(id: number): Uint8Array | undefined;
+  /** The text side of one generation: detokeniser and stop strings. */
+  textSink(stop: readonly string[]): TextSink;
+  readonly chat: ChatFormat;
+  /**
+   * Puts a request into the queue. Throws at once (`queue_full`, `shutting_down`) when it cannot be taken; failures of
+   * the generation itself come from the iteration.
+   */
+  submit(request: GenerationRequest): AsyncIterable<GenerationEvent>;
+}
+
+/** What computed an answer, for `system_fingerprint` and the `plumbline` block. */
+export interface BuildInfo {
+  readonly version: string;
+  /** `cpu`, `wasm` or `reference`. */
+  readonly backend: string;
+  readonly activationLaw: string;
+}
+
+export interface ToolCall {
+  readonly id: string;
+  readonly name: string;
+  /** JSON text, as the model wrote it. */
+  readonly arguments: string;
+}
+
+export interface ChatTurn {
+  readonly role: 'system' | 'user' | 'assistant' | 'tool';
+  readonly content?: string | undefined;
+  readonly reasoningContent?: string | undefined;
+  readonly toolCalls?: readonly ToolCall[] | undefined;
+  readonly toolCallId?: string | undefined;
+  readonly name?: string | undefined;
+}
+
+/** A function that the model may call: the JSON object as the client sent it, because templates print it so. */
+export type ToolDefinition = Readonly<Record<string, unknown>>;
+
+export interface Conversation {
+  readonly turns: readonly ChatTurn[];
+  readonly tools: readonly ToolDefinition[];
+  /** Further variables of the template, such as `enable_thinking`. */
+  readonly templateArguments: Readonly<Record<string, unknown>>;
+}
+
+export interface ChatFormat {
+  /** Prompt ids of a conversation and the reader of the answer to it. Throws `chat_template_error`. */
+  prepare(conversation: Conversation): PreparedChat;
+}
+
+export interface PreparedChat {
+  readonly promptTokens: readonly number[];
+  readonly reader: AnswerReader;
+}
+
+/** A piece of an answer, in the order of the text. */
+export type AnswerPart =
+  | { readonly kind: 'content'; readonly text: string }
+  | { readonly kind: 'reasoning'; readonly text: string }
+  /** A call begins: its arguments follow as `tool-arguments` with the same index. */
+  | { readonly kind: 'tool-call'; readonly index: number; readonly id: string; readonly name: string }
+  | { readonly kind: 'tool-arguments'; readonly index: number; readonly text: string };
+
+/** Splits the text of an answer into reasoning, content and tool calls, as it comes. One reader serves one answer. */
+export interface AnswerReader {
+  push(text: string): readonly AnswerPart[];
+  /** What is still held back, once no more text comes. */
+  finish(): readonly AnswerPart[];
+}
