@@ -60,7 +60,8 @@ test('fmaF32 equals exact integer arithmetic rounded once, ties and subnormals i
       check(a, 2 ** -24, sign);
       check(2 ** -84 * sign, tiny > 0 ? 1 : -1, sign * (1 + 2 ** -23));
     }
-    doubleRounded += fmaF32(sign * (1 + 2 ** -23), sign * 2 ** -24 * (1 - 2 ** -23), sign) === Math.fround(sign) ? 1 : 0;
+    doubleRounded +=
+      fmaF32(sign * (1 + 2 ** -23), sign * 2 ** -24 * (1 - 2 ** -23), sign) === Math.fround(sign) ? 1 : 0;
   }
   assert.ok(doubleRounded > 0, 'no case in which rounding twice differs was met');
 });

@@ -1,0 +1,72 @@
+/**
+ * Ops that treat every row by itself: embedding, norm, linear maps, element-wise sums and products, copies.
+ *
+ * Invariants: a row's result depends on that row alone; linear walks weights outside and rows inside only to read each
+ * weight row once, which changes no sum.
+ */
+import type { LinearSegmentFields, OpFields } from '../../plan/ops.js';
+import { fl } from './arithmetic.js';
+import type { OpContext } from './context.js';
+
+export function embed(op: OpFields<'embed'>, x: OpContext): void {
+  const { width, copies } = op;
+  const out = x.floats(op.out, x.call.rows * width * copies);
+  x.call.tokens.forEach((token, row) => {
+    const rounded = x.weight(op.weight, token * width, width).map((value) => x.math.act(value));
+    for (let c = 0; c < copies; c++) out.set(rounded, (row * copies + c) * width);
+  });
+}
+
+export function norm(op: OpFields<'norm'>, x: OpContext): void {
+  const { width, group } = op;
+  const elements = x.rowCount(op.rows) * width;
+  const source = x.floats(op.in, elements);
+  const out = x.floats(op.out, elements);
+  const gain = x.weight(op.gain, 0, width);
+  for (let from = 0; from < elements; from += group) {
+    x.math.norm(source, from, group, gain, from % width, op.eps, out, from);
+  }
+}
+
+export function linear(op: OpFields<'linear'>, x: OpContext, segments: readonly LinearSegmentFields[]): void {
+  const rows = x.rowCount(op.rows);
+  const input = x.floats(op.in, rows * op.inWidth);
+  for (const { weight, bias, out, outWidth, outColumn, outs } of segments) {
+    const target = x.floats(out, rows * outWidth);
+    const addends = bias >= 0 ? x.weight(bias, 0, outs) : undefined;
+    for (let o = 0; o < outs; o++) {
+      const taps = x.weight(weight, o * op.inWidth, op.inWidth);
+      for (let row = 0; row < rows; row++) {
+        const sum = x.math.dot(taps, 0, input, row * op.inWidth, op.inWidth);
+        target[row * outWidth + outColumn + o] = x.math.act(addends ? fl(sum + addends[o]!) : sum);
+      }
+    }
+  }
+}
+
+export function swiglu(op: OpFields<'swiglu'>, x: OpContext): void {
+  const elements = x.call.rows * op.width;
+  const gate = x.floats(op.gate, elements);
+  const up = x.floats(op.up, elements);
+  const out = x.floats(op.out, elements);
+  for (let i = 0; i < elements; i++) out[i] = x.math.act(fl(x.math.silu(gate[i]!) * up[i]!));
+}
+
+export function add(op: OpFields<'add'>, x: OpContext): void {
+  const elements = x.rowCount(op.rows) * op.width;
+  const a = x.floats(op.a, elements);
+  const b = x.floats(op.b, elements);
+  const out = x.floats(op.out, elements);
+  for (let i = 0; i < elements; i++) out[i] = x.math.act(fl(a[i]! + b[i]!));
+}
+
+export function gather(op: OpFields<'gather'>, x: OpContext): void {
+  const source = x.floats(op.in, x.call.rows * op.width);
+  const out = x.floats(op.out, x.call.outRows.length * op.width);
+  x.call.outRows.forEach((row, m) => out.set(source.subarray(row * op.width, (row + 1) * op.width), m * op.width));
+}
+
+export function tap(op: OpFields<'tap'>, x: OpContext): void {
+  const elements = x.call.rows * op.width;
+  x.floats(op.out, elements).set(x.floats(op.in, elements));
+}
