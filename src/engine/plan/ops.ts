@@ -114,7 +114,7 @@ export const OPS = {
     doc:
       'The gated delta rule, token by token. conv row: queries [keyHeads * keyDim], keys, values [valueHeads * valueDim]; ' +
       'value head h uses key head floor(h / (valueHeads / keyHeads)). n(x) = x * (1 / sqrt(dot(x, x) + 1e-6)); q = ' +
-      'n(q) * keyDim^-0.5, k = n(k), float32; with mtplx = 1: q = A(A(n(q)) * keyDim^-0.5), k = A(n(k)). beta = sigma(b). ' +
+      'n(q) * keyDim^-0.5, k = n(k), float32; with mtplx = 1: q = A(A(n(q)) * A(keyDim^-0.5)), k = A(n(k)). beta = sigma(b). ' +
       'g = negExpA[h] * fl(softplusF64(a + dtBias[h])), the sum a + dtBias in float32 (mtplx: A of it); decay = ' +
       'fl(expF64(g)). For every value column j: S[i, j] = decay * S[i, j]; kv = fma over i ascending from 0 of k[i] * ' +
       'S[i, j]; delta = beta * (v[j] - kv); S[i, j] = fma(k[i], delta, S[i, j]); o = fma over i ascending from 0 of ' +
