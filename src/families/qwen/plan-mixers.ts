@@ -21,6 +21,7 @@ export function linearAttention(
   const a = c.builder.buffer('gdn.a', l.valueHeads);
   const b = c.builder.buffer('gdn.b', l.valueHeads);
   const o = c.builder.buffer('gdn.o', valueWidth);
+  const gated = c.builder.buffer('gdn.gated', valueWidth);
   c.builder.linear('R', x, hiddenSize, [
     segment(weights.qkv, qkv),
     segment(weights.z, z),
@@ -52,14 +53,14 @@ export function linearAttention(
   c.builder.op('gatedNorm', {
     in: o.offset,
     z: z.offset,
-    out: o.offset,
+    out: gated.offset,
     heads: l.valueHeads,
     dim: l.valueHeadDim,
     weight: weights.vectors.norm,
     eps: rmsNormEps,
     silu: l.outputGate === 'silu' ? 1 : 0,
   });
-  c.builder.linear('R', o, valueWidth, [segment(weights.out, y)]);
+  c.builder.linear('R', gated, valueWidth, [segment(weights.out, y)]);
 }
 
 export function sparseOrDenseAttention(
