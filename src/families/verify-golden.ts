@@ -1,17 +1,21 @@
 /**
- * Judges a model against a golden case: a folder with a checkpoint and what the reference implementation computes on it
- * (golden.safetensors, golden.json).
+ * Judges a model against a golden case: a folder with a checkpoint and what the reference implementation computes on it,
+ * either tensors (golden.safetensors, golden.json) or prompts with their continuations (golden.jsonl).
  *
  * Invariants: limits are per family and stand in one table with their source; every comparison that the case allows is
  * made, and one that it does not allow is reported as absent, never as passed.
  */
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { PlumblineError } from '../errors.js';
 import type { Backend } from '../engine/backends/backend.js';
+import type { LanguageModel } from '../engine/model.js';
 import { readJsonFile } from '../weights/json-file.js';
 import { SafetensorsFile } from '../weights/safetensors.js';
+import { argmax, maxDifference } from './compare.js';
 import { loadModel } from './load.js';
 import { QwenModel } from './qwen/model.js';
+import { checkPrompts } from './verify-prompts.js';
 
 /** Largest absolute differences that a right float32 engine may show, by the golden cases' own table. */
 const F32_LIMITS: Readonly<Record<string, number>> = { qwen4_exp: 2e-5, qwen3_5: 2e-3 };
@@ -19,7 +23,7 @@ const F32_LIMITS: Readonly<Record<string, number>> = { qwen4_exp: 2e-5, qwen3_5:
 const HIDDEN_FACTOR = 5;
 
 export interface GoldenCheck {
-  readonly name: 'whole' | 'chunked' | 'hidden' | 'bf16-top1' | 'bf16-median-rms';
+  readonly name: 'whole' | 'chunked' | 'hidden' | 'bf16-top1' | 'bf16-median-rms' | 'first-logits' | 'greedy-diverged';
   readonly value: number;
   /** `value` must not pass it; for `bf16-top1` it must not fall below it. */
   readonly limit: number;
@@ -32,7 +36,6 @@ export interface GoldenResult {
   readonly family: string;
   readonly law: string;
   readonly backend: string;
-  readonly tokens: number;
   readonly checks: readonly GoldenCheck[];
   readonly passed: boolean;
 }
@@ -45,7 +48,8 @@ export interface GoldenOptions {
 
 /** @throws fixture_invalid, and what loading throws */
 export async function verifyGolden(dir: string, options: GoldenOptions): Promise<GoldenResult> {
-  const golden = openGolden(dir);
+  const prompts = join(dir, 'golden.jsonl');
+  const golden = existsSync(prompts) ? undefined : openGolden(dir);
   const loaded = await loadModel({
     dir,
     id: 'golden',
@@ -59,14 +63,12 @@ export async function verifyGolden(dir: string, options: GoldenOptions): Promise
   try {
     if (!(model instanceof QwenModel))
       throw new PlumblineError('config_unsupported', `${model.family} has no golden run`);
-    const checks =
-      model.activationLaw === 'f32' ? await checkFloat32(model, golden) : await checkBfloat16(model, golden);
+    const checks = golden ? await checkTensors(model, golden) : await checkPrompts(model, prompts);
     return {
       dir,
       family: model.family,
       law: model.activationLaw,
       backend: options.backend.name,
-      tokens: golden.ids.length,
       checks,
       passed: checks.length > 0 && checks.every((check) => check.passed),
     };
@@ -106,6 +108,12 @@ function openGolden(dir: string): Golden {
   } finally {
     file.close();
   }
+}
+
+async function checkTensors(model: LanguageModel, golden: Golden): Promise<GoldenCheck[]> {
+  if (!(model instanceof QwenModel))
+    throw new PlumblineError('config_unsupported', `${model.family} has no golden run`);
+  return model.activationLaw === 'f32' ? checkFloat32(model, golden) : checkBfloat16(model, golden);
 }
 
 async function checkFloat32(model: QwenModel, golden: Golden): Promise<GoldenCheck[]> {
@@ -210,21 +218,4 @@ function joined(rows: readonly Float32Array[], width: number): Float32Array {
     all.set(row, i * width);
   });
   return all;
-}
-
-/** Largest absolute difference; infinite when the lengths differ or a value is NaN, so that neither can pass. */
-function maxDifference(a: Float32Array, b: Float32Array): number {
-  if (a.length !== b.length) return Number.POSITIVE_INFINITY;
-  let worst = 0;
-  for (let i = 0; i < a.length; i++) {
-    const difference = Math.abs(a[i]! - b[i]!);
-    if (!(difference <= worst)) worst = Number.isNaN(difference) ? Number.POSITIVE_INFINITY : difference;
-  }
-  return worst;
-}
-
-function argmax(row: Float32Array): number {
-  let best = 0;
-  for (let i = 1; i < row.length; i++) if (row[i]! > row[best]!) best = i;
-  return best;
 }
