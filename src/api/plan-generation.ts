@@ -23,7 +23,9 @@ export function findModel(id: string, models: readonly ServedModel[]): ServedMod
   const model = models.find((candidate) => candidate.id === id);
   if (model !== undefined) return model;
   const served = models.map((candidate) => `'${candidate.id}'`).join(', ');
-  throw new PlumblineError('model_not_found', `the model '${id}' is not served here; served: ${served}`, { param: 'model' });
+  throw new PlumblineError('model_not_found', `the model '${id}' is not served here; served: ${served}`, {
+    param: 'model',
+  });
 }
 
 /**
@@ -38,7 +40,9 @@ export function planGeneration(
   { requestId, signal }: RequestContext,
 ): GenerationRequest {
   if (promptTokens.length === 0) {
-    throw new PlumblineError('invalid_request', `'${promptParam}' has no tokens; a prompt needs at least one`, { param: promptParam });
+    throw new PlumblineError('invalid_request', `'${promptParam}' has no tokens; a prompt needs at least one`, {
+      param: promptParam,
+    });
   }
   const outside = promptTokens.findIndex((id) => id >= model.vocabSize || model.tokenBytes(id) === undefined);
   if (outside !== -1) {

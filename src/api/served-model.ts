@@ -5,6 +5,7 @@
  * Invariant: everything that can refuse a request (template, tokenizer, context, queue) does so before the first event,
  * so that an HTTP status can still say it.
  */
+import type { AnswerPart, Conversation } from '../chat/conversation.js';
 import type { GenerationEvent, GenerationRequest, TextSink } from '../schedule/request.js';
 
 export interface ServedModel {
@@ -31,7 +32,7 @@ export interface ServedModel {
   tokenBytes(id: number): Uint8Array | undefined;
   /** The text side of one generation: detokeniser and stop strings. */
   textSink(stop: readonly string[]): TextSink;
-  readonly chat: ChatFormat;
+  readonly chat: ConversationFormat;
   /**
    * Puts a request into the queue. Throws at once (`queue_full`, `shutting_down`) when it cannot be taken; failures of
    * the generation itself come from the iteration.
@@ -47,52 +48,14 @@ export interface BuildInfo {
   readonly activationLaw: string;
 }
 
-export interface ToolCall {
-  readonly id: string;
-  readonly name: string;
-  /** JSON text, as the model wrote it. */
-  readonly arguments: string;
-}
-
-export interface ChatTurn {
-  readonly role: 'system' | 'user' | 'assistant' | 'tool';
-  readonly content?: string | undefined;
-  readonly reasoningContent?: string | undefined;
-  readonly toolCalls?: readonly ToolCall[] | undefined;
-  readonly toolCallId?: string | undefined;
-  readonly name?: string | undefined;
-}
-
-/** A function that the model may call: the JSON object as the client sent it, because templates print it so. */
-export type ToolDefinition = Readonly<Record<string, unknown>>;
-
-export interface Conversation {
-  readonly turns: readonly ChatTurn[];
-  readonly tools: readonly ToolDefinition[];
-  /** Further variables of the template, such as `enable_thinking`. */
-  readonly templateArguments: Readonly<Record<string, unknown>>;
-}
-
-export interface ChatFormat {
+/** The chat side of a model: the part of chat/ that a request needs. */
+export interface ConversationFormat {
   /** Prompt ids of a conversation and the reader of the answer to it. Throws `chat_template_error`. */
-  prepare(conversation: Conversation): PreparedChat;
+  prepare(conversation: Conversation): { readonly promptTokens: readonly number[]; readonly reader: PartReader };
 }
 
-export interface PreparedChat {
-  readonly promptTokens: readonly number[];
-  readonly reader: AnswerReader;
-}
-
-/** A piece of an answer, in the order of the text. */
-export type AnswerPart =
-  | { readonly kind: 'content'; readonly text: string }
-  | { readonly kind: 'reasoning'; readonly text: string }
-  /** A call begins: its arguments follow as `tool-arguments` with the same index. */
-  | { readonly kind: 'tool-call'; readonly index: number; readonly id: string; readonly name: string }
-  | { readonly kind: 'tool-arguments'; readonly index: number; readonly text: string };
-
-/** Splits the text of an answer into reasoning, content and tool calls, as it comes. One reader serves one answer. */
-export interface AnswerReader {
+/** Splits the text of one answer into reasoning, content and tool calls, as it comes. */
+export interface PartReader {
   push(text: string): readonly AnswerPart[];
   /** What is still held back, once no more text comes. */
   finish(): readonly AnswerPart[];

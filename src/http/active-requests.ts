@@ -10,12 +10,12 @@ export interface ActiveRequest {
   readonly signal: AbortSignal;
   abort(reason: PlumblineError): void;
   /** To be called exactly once, when the answer has ended in whichever way. */
-  done(): void;
+  readonly done: () => void;
 }
 
 export class ActiveRequests {
   readonly #active = new Set<AbortController>();
-  #idle: (() => void)[] = [];
+  readonly #idle: (() => void)[] = [];
 
   get size(): number {
     return this.#active.size;

@@ -52,23 +52,49 @@ export function createApp(server: ServerContext): HttpApp {
   };
 
   const routes: readonly Route[] = [
-    { method: 'POST', path: '/v1/chat/completions', summary: 'an answer to a conversation, whole or streamed', handler: generation(prepareChat) },
-    { method: 'POST', path: '/v1/completions', summary: 'the continuation of a text, whole or streamed', handler: generation(prepareCompletion) },
-    { method: 'GET', path: '/v1/models', summary: 'the served models', handler: (c) => c.json(openAiModelList(models)) },
+    {
+      method: 'POST',
+      path: '/v1/chat/completions',
+      summary: 'an answer to a conversation, whole or streamed',
+      handler: generation(prepareChat),
+    },
+    {
+      method: 'POST',
+      path: '/v1/completions',
+      summary: 'the continuation of a text, whole or streamed',
+      handler: generation(prepareCompletion),
+    },
+    {
+      method: 'GET',
+      path: '/v1/models',
+      summary: 'the served models',
+      handler: (c) => c.json(openAiModelList(models)),
+    },
     {
       method: 'GET',
       path: '/v1/models/:id{.+}',
       summary: 'one served model',
       handler: (c) => c.json(openAiModel(findModel(c.req.param('id') ?? '', models))),
     },
-    { method: 'GET', path: '/health', summary: 'state, backend, memory, queue', handler: (c) => c.json(health(c.get('authorized')), stopping ? 503 : 200) },
+    {
+      method: 'GET',
+      path: '/health',
+      summary: 'state, backend, memory, queue',
+      handler: (c) => c.json(health(c.get('authorized')), stopping ? 503 : 200),
+    },
     {
       method: 'GET',
       path: '/metrics',
       summary: 'Prometheus metrics',
-      handler: async (c) => c.body(await telemetry.metrics.text(), 200, { 'content-type': telemetry.metrics.contentType }),
+      handler: async (c) =>
+        c.body(await telemetry.metrics.text(), 200, { 'content-type': telemetry.metrics.contentType }),
     },
-    { method: 'GET', path: '/', summary: 'this text', handler: (c) => c.text(overview(routes, models[0]?.id ?? 'MODEL')) },
+    {
+      method: 'GET',
+      path: '/',
+      summary: 'this text',
+      handler: (c) => c.text(overview(routes, models[0]?.id ?? 'MODEL')),
+    },
   ];
 
   const app = new Hono<HttpEnv>();

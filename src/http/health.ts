@@ -21,7 +21,12 @@ export interface ModelHealth {
   };
   /** Bytes by purpose, as planned before loading. */
   readonly memory_plan: Readonly<Record<string, number>>;
-  readonly queue: { readonly running: number; readonly waiting: number; readonly parallel: number; readonly max_queue: number };
+  readonly queue: {
+    readonly running: number;
+    readonly waiting: number;
+    readonly parallel: number;
+    readonly max_queue: number;
+  };
   readonly declined: readonly DeclinedPath[];
 }
 

@@ -25,13 +25,19 @@ function requireJsonType(headers: Headers): void {
       `send the body as 'content-type: application/json'${type === '' ? '' : `, not '${type}'`}`,
     );
   }
-  const charset = parameters.find((parameter) => parameter.startsWith('charset='))?.slice('charset='.length).replaceAll('"', '');
+  const charset = parameters
+    .find((parameter) => parameter.startsWith('charset='))
+    ?.slice('charset='.length)
+    .replaceAll('"', '');
   if (charset !== undefined && charset !== 'utf-8' && charset !== 'utf8') {
     throw new PlumblineError('unsupported_media_type', `JSON bodies are UTF-8, not '${charset}'`);
   }
   const encoding = headers.get('content-encoding') ?? 'identity';
   if (encoding.toLowerCase() !== 'identity') {
-    throw new PlumblineError('unsupported_media_type', `send the body without content-encoding ('${encoding}' is not supported)`);
+    throw new PlumblineError(
+      'unsupported_media_type',
+      `send the body without content-encoding ('${encoding}' is not supported)`,
+    );
   }
 }
 
@@ -96,7 +102,9 @@ function deeperThan(value: unknown, limit: number): boolean {
   let level: unknown[] = [value];
   for (let depth = 0; level.length > 0; depth++) {
     if (depth > limit) return true;
-    level = level.flatMap((item) => (typeof item === 'object' && item !== null ? Object.values(item) : []));
+    level = level.flatMap((item) =>
+      typeof item === 'object' && item !== null ? (Object.values(item) as unknown[]) : [],
+    );
   }
   return false;
 }

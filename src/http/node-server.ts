@@ -58,11 +58,22 @@ async function bind(server: Server, host: string, port: number): Promise<void> {
 function bindError(error: NodeJS.ErrnoException, host: string, port: number): PlumblineError {
   switch (error.code) {
     case 'EADDRINUSE':
-      return new PlumblineError('address_in_use', `${host}:${port} is taken by another program; choose another --port`, { cause: error });
+      return new PlumblineError(
+        'address_in_use',
+        `${host}:${port} is taken by another program; choose another --port`,
+        { cause: error },
+      );
     case 'EACCES':
-      return new PlumblineError('invalid_option', `no right to listen on port ${port}; choose a --port above 1023`, { param: '--port', cause: error });
+      return new PlumblineError('invalid_option', `no right to listen on port ${port}; choose a --port above 1023`, {
+        param: '--port',
+        cause: error,
+      });
     default:
-      return new PlumblineError('invalid_option', `cannot listen on '${host}' (${error.code ?? error.message}); choose another --host`, { param: '--host', cause: error });
+      return new PlumblineError(
+        'invalid_option',
+        `cannot listen on '${host}' (${error.code ?? error.message}); choose another --host`,
+        { param: '--host', cause: error },
+      );
   }
 }
 
@@ -72,7 +83,12 @@ async function stop(server: Server, http: HttpApp, graceMs: number): Promise<voi
   server.closeIdleConnections();
   await within(graceMs, http.active.idle());
   if (http.active.size > 0) {
-    http.active.abortAll(new PlumblineError('shutting_down', 'the server is stopping; the request was ended before its answer was complete'));
+    http.active.abortAll(
+      new PlumblineError(
+        'shutting_down',
+        'the server is stopping; the request was ended before its answer was complete',
+      ),
+    );
     await within(FLUSH_MS, http.active.idle());
   }
   server.closeIdleConnections();

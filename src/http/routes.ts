@@ -21,10 +21,15 @@ export function routeName({ method, path }: Route): string {
 export function addRoutes(app: Hono<HttpEnv>, routes: readonly Route[]): void {
   for (const { method, path, handler } of routes) app.on(method, path, handler);
   for (const path of new Set(routes.map((route) => route.path))) {
-    const methods = routes.filter((route) => route.path === path).flatMap(({ method }) => (method === 'GET' ? ['GET', 'HEAD'] : [method]));
+    const methods = routes
+      .filter((route) => route.path === path)
+      .flatMap(({ method }) => (method === 'GET' ? ['GET', 'HEAD'] : [method]));
     app.all(path, (c) => {
       c.header('allow', methods.join(', '));
-      throw new PlumblineError('method_not_allowed', `${path.replace(/\{.*\}$/, '')} takes ${methods.join(' or ')}, not ${c.req.method}`);
+      throw new PlumblineError(
+        'method_not_allowed',
+        `${path.replace(/\{.*\}$/, '')} takes ${methods.join(' or ')}, not ${c.req.method}`,
+      );
     });
   }
   app.notFound(() => {

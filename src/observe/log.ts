@@ -34,7 +34,9 @@ function terminalLine(json: string): string {
     msg?: string;
     err?: { stack?: string };
   };
-  const pairs = Object.entries(fields).map(([key, value]) => `${key}=${typeof value === 'string' ? value : JSON.stringify(value)}`);
+  const pairs = Object.entries(fields).map(
+    ([key, value]) => `${key}=${typeof value === 'string' ? value : JSON.stringify(value)}`,
+  );
   const stack = err?.stack === undefined ? '' : `\n${err.stack}`;
   return `${[time.slice(11, 19), (LEVEL_NAMES[level] ?? '').padEnd(5), msg ?? '', ...pairs].join(' ').trimEnd()}${stack}\n`;
 }

@@ -72,7 +72,14 @@ export class Telemetry {
       const { reason, usage } = outcome;
       this.metrics.generation(model, reason, usage);
       this.#log.info(
-        { ...fields, reason, prompt: usage.promptTokens, cached: usage.cachedTokens, prefill_ms: Math.round(usage.prefillMs), decode_ms: Math.round(usage.decodeMs) },
+        {
+          ...fields,
+          reason,
+          prompt: usage.promptTokens,
+          cached: usage.cachedTokens,
+          prefill_ms: Math.round(usage.prefillMs),
+          decode_ms: Math.round(usage.decodeMs),
+        },
         'generation finished',
       );
       return;

@@ -2,7 +2,7 @@
  * A served model without an engine, for tests of the wire formats: it answers with a script of events. Its "tokens" are
  * single characters: id = code unit, ids below 128 only.
  */
-import type { ChatFormat, ServedModel } from '../../src/api/served-model.js';
+import type { ConversationFormat, ServedModel } from '../../src/api/served-model.js';
 import { PlumblineError } from '../../src/errors.js';
 import type { GenerationEvent, GenerationRequest, GenerationUsage, TextSink } from '../../src/schedule/request.js';
 
@@ -29,7 +29,11 @@ export function usageOf(request: GenerationRequest, completionTokens: number): G
 }
 
 /** Says `pieces`, one token each, then finishes. */
-export function says(pieces: readonly string[], reason: 'stop' | 'length' = 'stop', before?: (index: number) => Promise<void>): Script {
+export function says(
+  pieces: readonly string[],
+  reason: 'stop' | 'length' = 'stop',
+  before?: (index: number) => Promise<void>,
+): Script {
   return async function* (request) {
     yield { type: 'prefill', processed: request.promptTokens.length, total: request.promptTokens.length };
     for (const [index, text] of pieces.entries()) {
@@ -41,7 +45,10 @@ export function says(pieces: readonly string[], reason: 'stop' | 'length' = 'sto
           ? {}
           : {
               logprob: { tokenId, logprob: -0.5 },
-              topLogprobs: Array.from({ length: request.topLogprobs }, (_, rank) => ({ tokenId: (tokenId + rank) % 128, logprob: -0.5 - rank })),
+              topLogprobs: Array.from({ length: request.topLogprobs }, (_, rank) => ({
+                tokenId: (tokenId + rank) % 128,
+                logprob: -0.5 - rank,
+              })),
             };
       yield { type: 'token', tokenId, text, ...logprobs };
     }
@@ -61,7 +68,7 @@ export async function untilAborted(signal: AbortSignal | undefined): Promise<nev
 const encode = (text: string): number[] => Array.from(text, (character) => character.charCodeAt(0) % 128);
 
 /** Roles and contents in plain text; reasoning between `<t>` marks is not parsed: everything is content. */
-const plainChat: ChatFormat = {
+const plainChat: ConversationFormat = {
   prepare({ turns, templateArguments }) {
     if (templateArguments['refuse'] === true) throw new PlumblineError('chat_template_error', 'the template said no');
     const prompt = turns.map((turn) => `${turn.role}:${turn.content ?? ''}\n`).join('');

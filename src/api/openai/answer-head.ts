@@ -13,7 +13,12 @@ export interface AnswerHead<Kind extends string> {
   readonly system_fingerprint: string;
 }
 
-export function answerHead<Kind extends string>(prefix: string, object: Kind, model: ServedModel, context: RequestContext): AnswerHead<Kind> {
+export function answerHead<Kind extends string>(
+  prefix: string,
+  object: Kind,
+  model: ServedModel,
+  context: RequestContext,
+): AnswerHead<Kind> {
   const { version, backend, activationLaw } = model.build;
   return {
     id: `${prefix}-${randomUUID().replaceAll('-', '')}`,

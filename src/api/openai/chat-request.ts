@@ -6,38 +6,58 @@
  * tools from the template; nothing of the body is dropped without being named in `ignored`.
  */
 import { z } from 'zod';
+import type { ChatTurn, Conversation, ToolCall, ToolDefinition } from '../../chat/conversation.js';
 import { PlumblineError } from '../../errors.js';
-import type { ChatTurn, Conversation, ToolCall, ToolDefinition } from '../served-model.js';
 import { flag, integerIn, nonEmptyText, optional, parseBody, text, UNSUPPORTED } from './fields.js';
-import { generationParameters, generationShape, MAX_TOP_LOGPROBS, type GenerationParameters } from './generation-fields.js';
+import {
+  generationParameters,
+  generationShape,
+  MAX_TOP_LOGPROBS,
+  type GenerationParameters,
+} from './generation-fields.js';
 import { NEUTRAL_FIELD_NAMES, requireNeutralFields, unreadFields } from './neutral-fields.js';
 
 export interface ChatRequest extends GenerationParameters, Conversation {}
 
 const TEXT_CONTENT = 'must be a string or an array of {"type": "text", "text": ...} parts';
 
-const textPart = z.looseObject({ type: text(), text: z.unknown() }, { error: 'must be a content part' }).transform((part, context) => {
-  if (part.type !== 'text') {
-    context.addIssue({ code: 'custom', path: ['type'], message: `'${part.type}' is not supported: the served models read text`, params: UNSUPPORTED });
-  } else if (typeof part.text === 'string') {
-    return part.text;
-  } else {
-    context.addIssue({ code: 'custom', path: ['text'], message: 'must be a string' });
-  }
-  return z.NEVER;
-});
+const textPart = z
+  .looseObject({ type: text(), text: z.unknown().optional() }, { error: 'must be a content part' })
+  .transform((part, context) => {
+    if (part.type !== 'text') {
+      context.addIssue({
+        code: 'custom',
+        path: ['type'],
+        message: `'${part.type}' is not supported: the served models read text`,
+        params: UNSUPPORTED,
+      });
+    } else if (typeof part.text === 'string') {
+      return part.text;
+    } else {
+      context.addIssue({ code: 'custom', path: ['text'], message: 'must be a string' });
+    }
+    return z.NEVER;
+  });
 
 /** A string, or text parts: one string. */
 const content = z
   .preprocess(
     (value) => (typeof value === 'string' ? [{ type: 'text', text: value }] : value),
-    z.array(textPart, { error: (issue) => (issue.input === undefined ? `is required and ${TEXT_CONTENT}` : TEXT_CONTENT) }).min(1, TEXT_CONTENT),
+    z
+      .array(textPart, {
+        error: (issue) => (issue.input === undefined ? `is required and ${TEXT_CONTENT}` : TEXT_CONTENT),
+      })
+      .min(1, TEXT_CONTENT),
   )
   .transform((parts) => parts.join(''));
 
 const isFunction = (kind: string, context: z.core.$RefinementCtx): void => {
   if (kind !== 'function') {
-    context.addIssue({ code: 'custom', message: `'${kind}' is not supported; only 'function' is`, params: UNSUPPORTED });
+    context.addIssue({
+      code: 'custom',
+      message: `'${kind}' is not supported; only 'function' is`,
+      params: UNSUPPORTED,
+    });
   }
 };
 const functionKind = z.string('must be "function"').superRefine(isFunction);
@@ -46,7 +66,10 @@ const toolCall = z
   .looseObject({
     id: nonEmptyText(),
     type: functionKind,
-    function: z.looseObject({ name: nonEmptyText(), arguments: text('must be a string of JSON') }, 'must be {"name", "arguments"}'),
+    function: z.looseObject(
+      { name: nonEmptyText(), arguments: text('must be a string of JSON') },
+      'must be {"name", "arguments"}',
+    ),
   })
   .transform((call): ToolCall => ({ id: call.id, name: call.function.name, arguments: call.function.arguments }));
 
@@ -76,19 +99,28 @@ const message = z.discriminatedUnion(
     z.looseObject(SHAPES.user),
     z.looseObject(SHAPES.assistant).superRefine((turn, context) => {
       if (turn.content === undefined && (turn.tool_calls ?? []).length === 0) {
-        context.addIssue({ code: 'custom', path: ['content'], message: 'is required in an assistant message without tool_calls' });
+        context.addIssue({
+          code: 'custom',
+          path: ['content'],
+          message: 'is required in an assistant message without tool_calls',
+        });
       }
     }),
     z.looseObject(SHAPES.tool),
   ],
-  { error: (issue) => (issue.code === 'invalid_union' ? `must be one of ${ROLES.join(', ')}` : 'must be a message object') },
+  {
+    error: (issue) =>
+      issue.code === 'invalid_union' ? `must be one of ${ROLES.join(', ')}` : 'must be a message object',
+  },
 );
 
 const tool = z.looseObject({
   type: functionKind,
   function: z.looseObject(
     {
-      name: z.string('is required and must be a string').regex(/^[A-Za-z0-9_.-]{1,128}$/, 'must be 1 to 128 letters, digits, _, . or -'),
+      name: z
+        .string('is required and must be a string')
+        .regex(/^[A-Za-z0-9_.-]{1,128}$/, 'must be 1 to 128 letters, digits, _, . or -'),
       description: optional(text()),
       parameters: optional(z.looseObject({}, 'must be a JSON schema object')),
     },
@@ -109,7 +141,10 @@ const toolChoice = z.unknown().superRefine((value, context) => {
 const shape = {
   ...generationShape,
   messages: z
-    .array(message, { error: (issue) => (issue.input === undefined ? 'is required and must be an array of messages' : 'must be an array of messages') })
+    .array(message, {
+      error: (issue) =>
+        issue.input === undefined ? 'is required and must be an array of messages' : 'must be an array of messages',
+    })
     .min(1, 'must hold at least one message'),
   max_completion_tokens: generationShape.max_tokens,
   logprobs: optional(flag()),
@@ -145,14 +180,18 @@ export function parseChatRequest(body: unknown): ChatRequest {
 function topLogprobs({ logprobs, top_logprobs: top }: ParsedBody): number | undefined {
   if (logprobs === true) return top ?? 0;
   if (top !== undefined) {
-    throw new PlumblineError('invalid_request', "'top_logprobs' needs \"logprobs\": true", { param: 'top_logprobs' });
+    throw new PlumblineError('invalid_request', '\'top_logprobs\' needs "logprobs": true', { param: 'top_logprobs' });
   }
   return undefined;
 }
 
 function maxTokens({ max_tokens: old, max_completion_tokens: current }: ParsedBody): number | undefined {
   if (old !== undefined && current !== undefined && old !== current) {
-    throw new PlumblineError('invalid_request', "'max_tokens' is the old name of 'max_completion_tokens'; send one of them", { param: 'max_tokens' });
+    throw new PlumblineError(
+      'invalid_request',
+      "'max_tokens' is the old name of 'max_completion_tokens'; send one of them",
+      { param: 'max_tokens' },
+    );
   }
   return current ?? old;
 }
@@ -179,7 +218,9 @@ function chatTurn(parsed: ParsedMessage): ChatTurn {
 }
 
 function ignoredFields(fields: ParsedBody): string[] {
-  const inMessages = fields.messages.flatMap((turn) => unreadFields(turn, new Set(Object.keys(SHAPES[turn.role])), 'messages[].'));
+  const inMessages = fields.messages.flatMap((turn) =>
+    unreadFields(turn, new Set(Object.keys(SHAPES[turn.role])), 'messages[].'),
+  );
   const inStreamOptions = unreadFields(fields.stream_options ?? {}, new Set(['include_usage']), 'stream_options.');
   return [...new Set([...unreadFields(fields, KNOWN_FIELDS), ...inMessages, ...inStreamOptions])];
 }

@@ -5,9 +5,10 @@
  * Invariant: no chunk carries a finish reason before the generation has ended, and the chunk that does goes out together
  * with what follows it; so a stream that breaks off can never look like a whole answer.
  */
+import type { AnswerPart } from '../../chat/conversation.js';
 import type { Answer, FinishEvent, PreparedGeneration, RequestContext, TokenEvent } from '../answer.js';
 import { findModel, planGeneration } from '../plan-generation.js';
-import type { AnswerPart, AnswerReader, ServedModel } from '../served-model.js';
+import type { PartReader, ServedModel } from '../served-model.js';
 import { answerHead, plumblineBlock, type AnswerHead, type PlumblineBlock } from './answer-head.js';
 import { parseChatRequest, type ChatRequest } from './chat-request.js';
 import { chatLogprob, type ChatTokenLogprob } from './logprobs.js';
@@ -61,7 +62,7 @@ class ChatAnswer implements Answer {
   constructor(
     private readonly model: ServedModel,
     private readonly asked: ChatRequest,
-    private readonly reader: AnswerReader,
+    private readonly reader: PartReader,
     private readonly context: RequestContext,
   ) {
     this.#head = answerHead('chatcmpl', 'chat.completion.chunk', model, context);

@@ -5,12 +5,16 @@
  */
 import { z } from 'zod';
 import { integerIn, optional, parseBody, UNSUPPORTED } from './fields.js';
-import { generationParameters, generationShape, MAX_TOP_LOGPROBS, type GenerationParameters } from './generation-fields.js';
+import {
+  generationParameters,
+  generationShape,
+  MAX_TOP_LOGPROBS,
+  type GenerationParameters,
+} from './generation-fields.js';
 import { NEUTRAL_FIELD_NAMES, requireNeutralFields, unreadFields } from './neutral-fields.js';
 
 export type CompletionPrompt =
-  | { readonly kind: 'text'; readonly text: string }
-  | { readonly kind: 'tokens'; readonly ids: readonly number[] };
+  { readonly kind: 'text'; readonly text: string } | { readonly kind: 'tokens'; readonly ids: readonly number[] };
 
 export interface CompletionRequest extends GenerationParameters {
   readonly prompt: CompletionPrompt;

@@ -42,7 +42,9 @@ class CompletionAnswer implements Answer {
     const offset = this.#text.length;
     this.#text += event.text;
     if (event.logprob === undefined) return event.text === '' ? [] : [this.#chunk(event.text)];
-    const logprobs = completionLogprobs(event.logprob, event.topLogprobs ?? [], offset, (id) => this.model.tokenBytes(id));
+    const logprobs = completionLogprobs(event.logprob, event.topLogprobs ?? [], offset, (id) =>
+      this.model.tokenBytes(id),
+    );
     this.#logprobs.push(logprobs);
     return [this.#chunk(event.text, logprobs)];
   }

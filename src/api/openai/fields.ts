@@ -9,7 +9,7 @@ import { PlumblineError, type ErrorCode } from '../../errors.js';
 
 /** Absent and null are the same: undefined. */
 export function optional<T extends z.ZodType>(schema: T): z.ZodType<z.output<T> | undefined> {
-  return schema.nullish().transform((value) => value ?? undefined) as unknown as z.ZodType<z.output<T> | undefined>;
+  return schema.nullish().transform((value) => value ?? undefined);
 }
 
 /** One rule for a field, said in the same words whichever way it is broken. */
@@ -22,7 +22,11 @@ export function numberIn(low: number, high: number): z.ZodType<number> {
   return z.number(rule).min(low, rule).max(high, rule);
 }
 
-export function integerIn(low: number, high: number, rule = `must be an integer from ${low} to ${high}`): z.ZodType<number> {
+export function integerIn(
+  low: number,
+  high: number,
+  rule = `must be an integer from ${low} to ${high}`,
+): z.ZodType<number> {
   return z.int(says(rule)).min(low, says(rule)).max(high, says(rule));
 }
 
@@ -45,11 +49,15 @@ export function flag(): z.ZodType<boolean> {
 }
 
 /** `X` or an array of `X`: always an array afterwards, so that element errors carry their index. */
-export function oneOrMany<T extends z.ZodType>(element: T, most: number, rule: string): z.ZodType<readonly z.output<T>[]> {
+export function oneOrMany<T extends z.ZodType>(
+  element: T,
+  most: number,
+  rule: string,
+): z.ZodType<readonly z.output<T>[]> {
   return z.preprocess(
     (value) => (typeof value === 'string' ? [value] : value),
     z.array(element, says(rule)).max(most, says(rule)),
-  ) as unknown as z.ZodType<readonly z.output<T>[]>;
+  );
 }
 
 /**
@@ -61,8 +69,7 @@ export const seed: z.ZodType<bigint> = z.unknown().transform((value, context): b
   if (typeof value === 'string' && /^\d{1,20}$/.test(value) && BigInt(value) < 2n ** 64n) return BigInt(value);
   context.addIssue({
     code: 'custom',
-    message:
-      'must be an integer from 0 to 9007199254740991, or a string of decimal digits up to 18446744073709551615',
+    message: 'must be an integer from 0 to 9007199254740991, or a string of decimal digits up to 18446744073709551615',
   });
   return z.NEVER;
 });
@@ -87,6 +94,7 @@ export function parseBody<T extends z.ZodType>(schema: T, body: unknown): z.outp
   if (result.success) return result.data;
   const issue = result.error.issues[0];
   const param = paramPath(issue?.path ?? []);
-  const code = issue?.code === 'custom' && issue.params?.['code'] === UNSUPPORTED.code ? UNSUPPORTED.code : 'invalid_request';
+  const code =
+    issue?.code === 'custom' && issue.params?.['code'] === UNSUPPORTED.code ? UNSUPPORTED.code : 'invalid_request';
   throw new PlumblineError(code, `'${param}' ${issue?.message ?? 'is invalid'}`, { param });
 }

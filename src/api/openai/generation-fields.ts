@@ -34,10 +34,7 @@ export const generationShape = {
   ),
   stream: optional(flag()),
   stream_options: optional(
-    z.looseObject(
-      { include_usage: optional(flag()) },
-      { error: 'must be an object such as {"include_usage": true}' },
-    ),
+    z.looseObject({ include_usage: optional(flag()) }, { error: 'must be an object such as {"include_usage": true}' }),
   ),
   user: optional(text()),
 } as const;
@@ -68,7 +65,9 @@ export function generationParameters(
 ): GenerationParameters {
   const stream = fields.stream ?? false;
   if (!stream && fields.stream_options !== undefined) {
-    throw new PlumblineError('invalid_request', "'stream_options' is only allowed with \"stream\": true", { param: 'stream_options' });
+    throw new PlumblineError('invalid_request', '\'stream_options\' is only allowed with "stream": true', {
+      param: 'stream_options',
+    });
   }
   return {
     model: fields.model,

@@ -46,7 +46,9 @@ export function completionLogprobs(
   return {
     tokens: [tokenText(bytesOf(chosen.tokenId))],
     token_logprobs: [finite(chosen.logprob)],
-    top_logprobs: [Object.fromEntries(alternatives.map((entry) => [tokenText(bytesOf(entry.tokenId)), finite(entry.logprob)]))],
+    top_logprobs: [
+      Object.fromEntries(alternatives.map((entry) => [tokenText(bytesOf(entry.tokenId)), finite(entry.logprob)])),
+    ],
     text_offset: [offset],
   };
 }

@@ -27,7 +27,7 @@ const NEUTRAL_FIELDS: Readonly<Record<string, NeutralField>> = {
   logit_bias: { isNeutral: isEmptyObject, hint: 'is not supported; leave it out' },
   response_format: {
     isNeutral: (value) => hasType(value, 'text'),
-    hint: "supports only {\"type\": \"text\"}: ask for the format in the prompt and check the answer",
+    hint: 'supports only {"type": "text"}: ask for the format in the prompt and check the answer',
   },
   modalities: {
     isNeutral: (value) => Array.isArray(value) && value.length === 1 && value[0] === 'text',
@@ -60,7 +60,11 @@ export function requireNeutralFields(body: Readonly<Record<string, unknown>>): v
  * Names of the fields of `object` that nothing here reads. Null says nothing and is not listed.
  * @param prefix put before each name, as in `messages[].`
  */
-export function unreadFields(object: Readonly<Record<string, unknown>>, known: ReadonlySet<string>, prefix = ''): string[] {
+export function unreadFields(
+  object: Readonly<Record<string, unknown>>,
+  known: ReadonlySet<string>,
+  prefix = '',
+): string[] {
   return Object.entries(object)
     .filter(([name, value]) => !known.has(name) && value !== null)
     .map(([name]) => prefix + name);

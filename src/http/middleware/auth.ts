@@ -24,7 +24,9 @@ export function auth(apiKey: string | undefined, openPaths: readonly string[]): 
       c.header('www-authenticate', 'Bearer');
       throw new PlumblineError(
         'unauthorized',
-        given === undefined ? 'an API key is required: send it as `Authorization: Bearer KEY`' : 'the API key is not the one that this server was started with',
+        given === undefined
+          ? 'an API key is required: send it as `Authorization: Bearer KEY`'
+          : 'the API key is not the one that this server was started with',
       );
     }
     return next();

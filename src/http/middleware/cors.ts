@@ -20,14 +20,20 @@ export function cors(origins: readonly string[]): MiddlewareHandler<HttpEnv> {
     if (origin === undefined) return next();
     c.header('vary', 'Origin', { append: true });
     if (!any && !allowed.has(origin.toLowerCase())) {
-      throw new PlumblineError('forbidden_origin', 'this browser origin is not allowed; start the server with --cors-origin to allow it');
+      throw new PlumblineError(
+        'forbidden_origin',
+        'this browser origin is not allowed; start the server with --cors-origin to allow it',
+      );
     }
     c.header('access-control-allow-origin', any ? '*' : origin);
     c.header('access-control-expose-headers', EXPOSED_HEADERS);
     if (c.req.method === 'OPTIONS' && c.req.header('access-control-request-method') !== undefined) {
       c.header('access-control-allow-methods', ALLOWED_METHODS);
       // Official clients add a dozen x-stainless-* headers, so the asked-for list is granted as it is.
-      c.header('access-control-allow-headers', c.req.header('access-control-request-headers') ?? 'authorization, content-type');
+      c.header(
+        'access-control-allow-headers',
+        c.req.header('access-control-request-headers') ?? 'authorization, content-type',
+      );
       c.header('access-control-max-age', PREFLIGHT_MAX_AGE_S);
       return c.body(null, 204);
     }

@@ -26,7 +26,11 @@ export function hostName(header: string): string | undefined {
  */
 export function hostCheck(listenHost: string, allowedHosts: readonly string[]): MiddlewareHandler<HttpEnv> {
   const enforced = isLoopback(listenHost) || allowedHosts.length > 0;
-  const allowed = new Set([...LOOPBACK_HOSTS, listenHost.toLowerCase(), ...allowedHosts.map((host) => host.toLowerCase())]);
+  const allowed = new Set([
+    ...LOOPBACK_HOSTS,
+    listenHost.toLowerCase(),
+    ...allowedHosts.map((host) => host.toLowerCase()),
+  ]);
   return async (c, next) => {
     const header = c.req.header('host') ?? new URL(c.req.url).host;
     const name = hostName(header);

@@ -4,7 +4,10 @@ import type { Telemetry } from '../../observe/telemetry.js';
 import type { HttpEnv } from '../env.js';
 
 /** @param routeOf the pattern of the route that a request met, or a fixed word when it met none. */
-export function requestTelemetry(telemetry: Telemetry, routeOf: (c: Context<HttpEnv>) => string): MiddlewareHandler<HttpEnv> {
+export function requestTelemetry(
+  telemetry: Telemetry,
+  routeOf: (c: Context<HttpEnv>) => string,
+): MiddlewareHandler<HttpEnv> {
   return async (c, next) => {
     const start = performance.now();
     await next();
