@@ -24,6 +24,34 @@ export function f16Bits(half: number): number {
   return sign | ((113 - shift) << 23) | (((mantissa << shift) & 0x3ff) << 13);
 }
 
+/** Elements as their bit patterns: 16-bit words for BF16 and F16, 32-bit words for F32. */
+export type FloatWords = Uint16Array | Uint32Array;
+
+/** Convert `count` elements from `words[from]` on into float32 bits from `out[to]` on. */
+export function widen(
+  dtype: FloatDtype,
+  words: FloatWords,
+  from: number,
+  out: Uint32Array,
+  to: number,
+  count: number,
+): void {
+  if (dtype === 'BF16') {
+    for (let i = 0; i < count; i++) out[to + i] = bf16Bits(words[from + i] as number);
+  } else if (dtype === 'F16') {
+    for (let i = 0; i < count; i++) out[to + i] = f16Bits(words[from + i] as number);
+  } else {
+    for (let i = 0; i < count; i++) out[to + i] = words[from + i] as number;
+  }
+}
+
+/** The words of `count` elements at the start of `bytes`, which may begin at any address. */
+export function floatWords(dtype: FloatDtype, bytes: Uint8Array, count: number): FloatWords {
+  const width = FLOAT_BYTES[dtype];
+  const { buffer, byteOffset } = bytes.byteOffset % width === 0 ? bytes : bytes.slice(0, width * count);
+  return dtype === 'F32' ? new Uint32Array(buffer, byteOffset, count) : new Uint16Array(buffer, byteOffset, count);
+}
+
 /**
  * Convert `out.length` elements that start at `bytes[0]`.
  *
@@ -31,20 +59,5 @@ export function f16Bits(half: number): number {
  */
 export function toFloat32(dtype: FloatDtype, bytes: Uint8Array, out: Float32Array): void {
   const count = out.length;
-  const target = new Uint32Array(out.buffer, out.byteOffset, count);
-  if (dtype === 'F32') {
-    new Uint8Array(out.buffer, out.byteOffset, 4 * count).set(bytes.subarray(0, 4 * count));
-    return;
-  }
-  const source = halves(bytes, count);
-  if (dtype === 'BF16') {
-    for (let i = 0; i < count; i++) target[i] = bf16Bits(source[i] as number);
-  } else {
-    for (let i = 0; i < count; i++) target[i] = f16Bits(source[i] as number);
-  }
-}
-
-function halves(bytes: Uint8Array, count: number): Uint16Array {
-  if (bytes.byteOffset % 2 === 0) return new Uint16Array(bytes.buffer, bytes.byteOffset, count);
-  return new Uint16Array(bytes.slice(0, 2 * count).buffer);
+  widen(dtype, floatWords(dtype, bytes, count), 0, new Uint32Array(out.buffer, out.byteOffset, count), 0, count);
 }

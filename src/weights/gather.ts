@@ -8,7 +8,7 @@
  * same floats); memory is one span buffer of bounded size, whatever the size of table and request.
  */
 import { PlumblineError } from '../errors.js';
-import { FLOAT_BYTES, toFloat32 } from './convert.js';
+import { FLOAT_BYTES, floatWords, widen } from './convert.js';
 import type { ByteSource } from './file.js';
 import type { FloatDtype } from './tensor.js';
 
@@ -64,30 +64,36 @@ export class RowTable {
    * @param out float32 [n, width], exact conversions of the stored rows
    */
   rows(ids: readonly number[] | Int32Array, out: Float32Array): void {
-    const plan = this.order(ids, out);
-    for (let at = 0; at < plan.length;) at = this.readSpan(plan, at, out);
+    const request = this.order(ids, out);
+    for (let at = 0; at < request.rows.length;) at = this.readSpan(request, at);
   }
 
   /** The same, giving the event loop back every few milliseconds. `signal` stops it between reads. */
   async gather(ids: readonly number[] | Int32Array, out: Float32Array, signal?: AbortSignal): Promise<void> {
-    const plan = this.order(ids, out);
+    const request = this.order(ids, out);
     let sliceEnd = performance.now() + SLICE_MS;
-    for (let at = 0; at < plan.length;) {
+    for (let at = 0; at < request.rows.length;) {
       if (signal?.aborted === true) throw new PlumblineError('request_cancelled', 'reading table rows was cancelled');
-      at = this.readSpan(plan, at, out);
+      at = this.readSpan(request, at);
       if (performance.now() < sliceEnd) continue;
       await new Promise<void>((resolve) => setImmediate(resolve));
       sliceEnd = performance.now() + SLICE_MS;
     }
   }
 
-  /** What is to be read, by ascending row id; equal ids by place in the request. Checks everything before any read. */
-  private order(ids: readonly number[] | Int32Array, out: Float32Array): RowOrder {
+  /** The request in table order. Checks everything before anything is read. */
+  private order(ids: readonly number[] | Int32Array, out: Float32Array): RowRequest {
     const n = ids.length;
     if (out.length !== n * this.width) {
       throw new PlumblineError('internal_error', `${n} rows of ${this.width} do not fill an output of ${out.length}`);
     }
-    // id · n + place sorts as a plain number: exact while it stays below 2^53.
+    if (!Number.isSafeInteger(this.rowCount * n)) {
+      throw new PlumblineError(
+        'internal_error',
+        `${n} rows of a table of ${this.rowCount} are too many for one request`,
+      );
+    }
+    // id · n + place is an exact integer that sorts as a plain number.
     const keys = new Float64Array(n);
     for (let i = 0; i < n; i++) {
       const id = ids[i] as number;
@@ -96,34 +102,42 @@ export class RowTable {
       }
       keys[i] = id * n + i;
     }
-    if (!Number.isSafeInteger(this.rowCount * n))
-      throw new PlumblineError('internal_error', `${n} rows are too many for one request`);
     keys.sort();
-    return { length: n, row: (at) => Math.floor((keys[at] as number) / n), place: (at) => (keys[at] as number) % n };
+    const rows = new Float64Array(n);
+    const places = new Uint32Array(n);
+    for (let at = 0; at < n; at++) {
+      const key = keys[at] as number;
+      const row = Math.floor(key / n);
+      rows[at] = row;
+      places[at] = key - row * n;
+    }
+    return { rows, places, out: new Uint32Array(out.buffer, out.byteOffset, out.length) };
   }
 
-  /** Read the longest run of the plan that one span holds, from `first` on; returns where the next run begins. */
-  private readSpan(plan: RowOrder, first: number, out: Float32Array): number {
-    const firstRow = plan.row(first);
+  /** Read the longest run of the request that one span holds, from `first` on; returns where the next run begins. */
+  private readSpan({ rows, places, out }: RowRequest, first: number): number {
+    const { width } = this;
+    const firstRow = rows[first] as number;
     const pieceIndex = this.pieceOf(firstRow);
     const piece = this.pieces[pieceIndex] as TablePiece;
     const pieceStart = this.starts[pieceIndex] as number;
-    const rowBytes = this.width * FLOAT_BYTES[piece.dtype];
+    const rowBytes = width * FLOAT_BYTES[piece.dtype];
+    const lastAllowed = Math.min(
+      pieceStart + piece.rows - 1,
+      firstRow + Math.max(Math.floor(MAX_SPAN_BYTES / rowBytes), 1) - 1,
+    );
     let lastRow = firstRow;
     let next = first + 1;
-    for (; next < plan.length; next++) {
-      const row = plan.row(next);
-      if (row >= pieceStart + piece.rows) break;
-      if ((row - lastRow - 1) * rowBytes > piece.source.mergeGap) break;
-      if (row !== lastRow && (row - firstRow + 1) * rowBytes > MAX_SPAN_BYTES) break;
+    for (; next < rows.length; next++) {
+      const row = rows[next] as number;
+      if (row > lastAllowed || (row - lastRow - 1) * rowBytes > piece.source.mergeGap) break;
       lastRow = row;
     }
     const span = this.spanOf((lastRow - firstRow + 1) * rowBytes);
     piece.source.read(piece.byteOffset + (firstRow - pieceStart) * rowBytes, span);
+    const words = floatWords(piece.dtype, span, (lastRow - firstRow + 1) * width);
     for (let at = first; at < next; at++) {
-      const from = (plan.row(at) - firstRow) * rowBytes;
-      const to = plan.place(at) * this.width;
-      toFloat32(piece.dtype, span.subarray(from, from + rowBytes), out.subarray(to, to + this.width));
+      widen(piece.dtype, words, ((rows[at] as number) - firstRow) * width, out, (places[at] as number) * width, width);
     }
     return next;
   }
@@ -146,9 +160,11 @@ export class RowTable {
   }
 }
 
-interface RowOrder {
-  readonly length: number;
-  row(at: number): number;
-  /** Which row of the output it is. */
-  place(at: number): number;
+/** A request by ascending row id. */
+interface RowRequest {
+  readonly rows: Float64Array;
+  /** Which row of the output each of them is. */
+  readonly places: Uint32Array;
+  /** The output as float32 bits. */
+  readonly out: Uint32Array;
 }
