@@ -86,7 +86,7 @@ export class CaseWriter {
     const count = rows === 'R' ? this.rows : this.outRows;
     const contents = Float32Array.from({ length: count * width }, (_, i) => {
       if (Math.floor(i / width) === this.#poisonRow && this.random() < 0.2) return POISON[this.below(3)]!;
-      return this.random() < 0.15 ? SENSITIVE[this.below(SENSITIVE.length)]! : this.act(this.normal(scale));
+      return this.act(this.random() < 0.15 ? SENSITIVE[this.below(SENSITIVE.length)]! : this.normal(scale));
     });
     return this.floats(name, width, contents, rows);
   }
