@@ -8,6 +8,7 @@ import type { Backend } from '../engine/backends/backend.js';
 import type { LanguageModel } from '../engine/model.js';
 import type { GatePolicy } from '../engine/plan/phase.js';
 import type { GenerationConfig } from '../weights/generation-config.js';
+import type { MemoryPlan } from '../weights/memory-plan.js';
 import { readJsonFile } from '../weights/json-file.js';
 import { loadQwen } from './qwen/load.js';
 import type { LoadReport } from './qwen/inventory.js';
@@ -26,8 +27,10 @@ export interface FamilyLoadOptions {
   readonly gatePolicy: GatePolicy;
   /** Most rows of one plan. */
   readonly maxRows: number;
-  /** Most bytes of sequence states. */
-  readonly stateLimitBytes: number;
+  /** Most sequences that hold a state at a time. */
+  readonly sequences: number;
+  /** Sees the memory plan before anything is loaded, also one that does not fit. */
+  readonly onMemoryPlan?: ((plan: MemoryPlan) => void) | undefined;
   readonly progress?: LoadProgress | undefined;
   readonly signal?: AbortSignal | undefined;
 }
@@ -38,6 +41,8 @@ export interface LoadedModel {
   /** Ids that end a turn by the configuration; generation.eosTokenIds come on top. */
   readonly eosTokenIds: readonly number[];
   readonly report: LoadReport;
+  /** What it was planned to take, checked against the machine before anything was loaded. */
+  readonly memory: MemoryPlan;
 }
 
 type FamilyLoader = (options: FamilyLoadOptions) => Promise<LoadedModel>;

@@ -57,7 +57,7 @@ export async function verifyGolden(dir: string, options: GoldenOptions): Promise
     dtype: options.dtype,
     gatePolicy: 'strict',
     maxRows: 64,
-    stateLimitBytes: 256 << 20,
+    sequences: 2,
   });
   const { model } = loaded;
   try {

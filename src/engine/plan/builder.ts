@@ -124,6 +124,11 @@ export class PlanBuilder {
     this.#append(spec.code, words);
   }
 
+  /** Words of workspace that the buffers made so far take. */
+  get workspaceWords(): number {
+    return this.#workspaceWords;
+  }
+
   finish(): Plan {
     const { law, pageTokens, rowCapacity, outCapacity, standaloneTable, fusedTable } = this.#options;
     const { addresses, dtypes } = this.#weights.frozen();

@@ -23,13 +23,16 @@ function memoryOnly(): Pick<Backend, 'allocate'> & { live(): number } {
   };
 }
 
-function store(limitBytes = 1 << 20) {
+function store(limit = 1 << 20) {
   const memory = memoryOnly();
   const layout = new StateLayoutBuilder(PAGE_TOKENS);
   layout.fixed('sum', 4);
   layout.page('rows', { groups: 2, tokensPerRow: 1, rowBytes: 1 });
   layout.page('pairs', { groups: 1, tokensPerRow: 2, rowBytes: 1 });
-  return { memory, states: new StateStore(memory as unknown as Backend, layout.finish(), limitBytes) };
+  return {
+    memory,
+    states: new StateStore(memory as unknown as Backend, layout.finish(), { fixedSlabs: limit, pages: limit }),
+  };
 }
 
 /** What a plan would do: rows hold the token, pairs the sum of two, the fixed part the sum of all. */
@@ -113,7 +116,7 @@ test('a released value, a second release and a retain after release are refused'
 });
 
 test('at the memory limit extend throws out_of_memory with nothing taken, and works again after a release', () => {
-  const { states } = store(4096);
+  const { states } = store(20);
   const held: PagedState[] = [states.empty()];
   assert.throws(
     () => {

@@ -94,15 +94,32 @@ export class PagedState implements SequenceState {
   }
 }
 
+/** Most slabs and pages that all values together may hold. */
+export interface StateLimits {
+  readonly fixedSlabs: number;
+  readonly pages: number;
+}
+
+/**
+ * What `sequences` running sequences of up to `contextTokens` need: while a forward runs, a sequence has its old and its
+ * new fixed slab, and perhaps a copy of its last page.
+ */
+export function stateLimits(layout: StateLayout, sequences: number, contextTokens: number): StateLimits {
+  return {
+    fixedSlabs: 2 * sequences + 1,
+    pages: sequences * (Math.ceil(contextTokens / layout.pageTokens) + 1),
+  };
+}
+
 export class StateStore {
   readonly layout: StateLayout;
   readonly #fixed: SlabPool;
   readonly #pages: SlabPool;
 
-  constructor(backend: Backend, layout: StateLayout, limitBytes: number) {
+  constructor(backend: Backend, layout: StateLayout, limits: StateLimits) {
     this.layout = layout;
-    this.#fixed = new SlabPool(backend, 'recurrent and convolution states', layout.fixedBytes, limitBytes);
-    this.#pages = new SlabPool(backend, 'key and value pages', layout.pageBytes, limitBytes);
+    this.#fixed = new SlabPool(backend, 'recurrent and convolution states', layout.fixedBytes, limits.fixedSlabs);
+    this.#pages = new SlabPool(backend, 'key and value pages', layout.pageBytes, limits.pages);
   }
 
   /** The value of no tokens: everything zero. */

@@ -4,7 +4,7 @@
  * Invariants: a slab is counted by its holders and returns to the pool when the last one lets go; a returned slab is
  * zeroed before it is handed out again, unless the taker overwrites all of it, so that nothing of one sequence (a NaN least
  * of all) can reach another; the pool
- * never holds more than `limitBytes`.
+ * never holds more than `limit` slabs.
  */
 import { PlumblineError } from '../../errors.js';
 import type { Address, Backend, MemoryBlock } from '../backends/backend.js';
@@ -43,17 +43,17 @@ export class SlabPool {
   readonly #backend: Backend;
   readonly #purpose: string;
   readonly #slabBytes: number;
-  readonly #limitBytes: number;
+  readonly #limit: number;
   readonly #blocks: MemoryBlock[] = [];
   readonly #free: { readonly address: Address; readonly bytes: Uint8Array; dirty: boolean }[] = [];
-  #allocated = 0;
+  #count = 0;
   #used = 0;
 
-  constructor(backend: Backend, purpose: string, slabBytes: number, limitBytes: number) {
+  constructor(backend: Backend, purpose: string, slabBytes: number, limit: number) {
     this.#backend = backend;
     this.#purpose = purpose;
     this.#slabBytes = Math.max(slabBytes, 64);
-    this.#limitBytes = limitBytes;
+    this.#limit = limit;
   }
 
   /** A slab with one holder; `any` skips the zeroing, for callers that write all of it. Throws out_of_memory at the limit. */
@@ -72,30 +72,29 @@ export class SlabPool {
 
   /** Bytes taken from the backend, and those in use by slabs now. */
   usage(): { readonly allocated: number; readonly used: number } {
-    return { allocated: this.#allocated, used: this.#used * this.#slabBytes };
+    return { allocated: this.#count * this.#slabBytes, used: this.#used * this.#slabBytes };
   }
 
   close(): void {
     for (const block of this.#blocks) block.free();
     this.#blocks.length = 0;
     this.#free.length = 0;
-    this.#allocated = 0;
+    this.#count = 0;
   }
 
   #grow(): void {
     const wanted = Math.max(1, Math.floor(BLOCK_BYTES / this.#slabBytes));
-    const left = Math.floor((this.#limitBytes - this.#allocated) / this.#slabBytes);
-    const count = Math.min(wanted, left);
+    const count = Math.min(wanted, this.#limit - this.#count);
     if (count < 1) {
       throw new PlumblineError(
         'out_of_memory',
-        `${this.#purpose}: ${this.#allocated} bytes are in use and the limit is ${this.#limitBytes}; wait for running ` +
-          'requests, lower --parallel or --context, or raise --state-mib',
+        `${this.#purpose}: all ${this.#limit} slabs of ${this.#slabBytes} bytes are in use; wait for running requests, or ` +
+          'start with more --parallel or --context',
       );
     }
     const block = this.#backend.allocate(count * this.#slabBytes, this.#purpose);
     this.#blocks.push(block);
-    this.#allocated += count * this.#slabBytes;
+    this.#count += count;
     for (let i = count - 1; i >= 0; i--) {
       const from = i * this.#slabBytes;
       this.#free.push({

@@ -21,7 +21,7 @@ interface Loaded extends QwenInventory {
   readonly config: QwenConfig;
   readonly tensors: readonly TensorData[];
   /** Stored bytes of a reference. */
-  bytes(ref: TensorRef | TensorSlice): Uint8Array;
+  readonly bytes: (ref: TensorRef | TensorSlice) => Uint8Array;
 }
 
 function load(t: TestContext, options: CheckpointOptions = {}): Loaded {

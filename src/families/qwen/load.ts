@@ -9,22 +9,26 @@ import type { ActivationLaw } from '../../engine/plan/builder.js';
 import { WeightTable } from '../../engine/plan/weight-table.js';
 import { RowTable } from '../../weights/gather.js';
 import { openCheckpoint, type Checkpoint } from '../../weights/checkpoint.js';
+import { readMachineMemory } from '../../weights/machine-memory.js';
+import { planMemory, requireFit } from '../../weights/memory-plan.js';
 import { readGenerationConfig } from '../../weights/generation-config.js';
 import type { FloatDtype, TensorRef } from '../../weights/tensor.js';
 import type { FamilyLoadOptions, LoadedModel } from '../load.js';
 import { LoadedWeights } from '../weight-source.js';
-import { bindQwen } from './bind.js';
+import { bindQwen, type BoundQwen } from './bind.js';
 import { readQwenConfig } from './config.js';
 import type { QwenConfig } from './config-types.js';
 import { inventoryQwen } from './inventory.js';
 import { QWEN_ACTIVATION_LAWS } from './laws.js';
-import { QwenModel, type PleTable } from './model.js';
+import { maxHeadRows, QwenModel, type PleTable } from './model.js';
 import { NgramHash } from './ngram.js';
+import { qwenWorkspaceWords } from './plan-builder.js';
+import { qwenStateLayout } from './state-layout.js';
 import type { QwenWeights } from './weight-map.js';
 
 /** @throws checkpoint_*, safetensors_invalid, config_*, tensor_*, invalid_option, model_too_large, out_of_memory */
 export async function loadQwen(options: FamilyLoadOptions): Promise<LoadedModel> {
-  const { dir, backend, signal } = options;
+  const { dir, backend, maxRows, sequences } = options;
   const config = readQwenConfig(dir);
   const generation = readGenerationConfig(dir, config.vocabSize);
   const contextLength = checkContext(options.contextLength, config);
@@ -32,8 +36,24 @@ export async function loadQwen(options: FamilyLoadOptions): Promise<LoadedModel>
   try {
     const { weights, report } = inventoryQwen(checkpoint, config);
     const law = activationLaw(options.dtype, weights.embedTokens);
-    const tensors = tensorsOf(config, weights, law);
-    const loaded = await LoadedWeights.load(backend, checkpoint, tensors, options.progress, signal);
+    const dry = bindDry(config, weights, law);
+    const workspaceWords = largestWorkspace(config, law, dry.bound, maxRows);
+    const { layout } = qwenStateLayout(config, law);
+    const memory = planMemory(
+      {
+        weightBytes: dry.tensors.reduce((sum, tensor) => sum + tensor.byteLength, 0),
+        gatheredBytes: report.gatheredBytes,
+        stateFixedBytes: 2 * layout.fixedBytes,
+        statePerTokenBytes: layout.pageBytes / layout.pageTokens,
+        workspaceBytes: 4 * (workspaceWords + contextLength * config.attention.rotaryDim),
+        contextTokens: contextLength,
+        sequences,
+      },
+      readMachineMemory(),
+    );
+    options.onMemoryPlan?.(memory);
+    requireFit(memory);
+    const loaded = await LoadedWeights.load(backend, checkpoint, dry.tensors, options.progress, options.signal);
     const table = new WeightTable();
     try {
       const bound = bindQwen({ config, weights, law, source: loaded, table, positions: contextLength });
@@ -48,14 +68,15 @@ export async function loadQwen(options: FamilyLoadOptions): Promise<LoadedModel>
         weights: table,
         pleTables: pleTables(checkpoint, config, weights),
         contextLength,
-        maxRows: options.maxRows,
-        stateLimitBytes: options.stateLimitBytes,
+        maxRows,
+        sequences,
+        workspaceWords,
         release: () => {
           loaded.free();
           checkpoint.close();
         },
       });
-      return { model, generation, eosTokenIds: config.eosTokenIds, report };
+      return { model, generation, eosTokenIds: config.eosTokenIds, report, memory };
     } catch (error) {
       table.free();
       loaded.free();
@@ -90,10 +111,14 @@ function checkContext(asked: number | undefined, config: QwenConfig): number {
 
 const DEFAULT_CONTEXT = 32768;
 
-/** The tensors that binding will ask an address of, found by binding once against nothing. */
-function tensorsOf(config: QwenConfig, weights: QwenWeights, law: ActivationLaw): TensorRef[] {
+/** Binds against nothing: finds the tensors whose address binding asks for, before any of them is in memory. */
+function bindDry(
+  config: QwenConfig,
+  weights: QwenWeights,
+  law: ActivationLaw,
+): { bound: BoundQwen; tensors: TensorRef[] } {
   const tensors = new Map<string, TensorRef>();
-  bindQwen({
+  const bound = bindQwen({
     config,
     weights,
     law,
@@ -107,7 +132,27 @@ function tensorsOf(config: QwenConfig, weights: QwenWeights, law: ActivationLaw)
       float32: () => new Float32Array(0),
     },
   });
-  return [...tensors.values()];
+  return { bound, tensors: [...tensors.values()] };
+}
+
+function largestWorkspace(config: QwenConfig, law: ActivationLaw, bound: BoundQwen, maxRows: number): number {
+  const state = qwenStateLayout(config, law);
+  return qwenWorkspaceWords({
+    config,
+    bound,
+    state,
+    plan: {
+      law,
+      pageTokens: state.layout.pageTokens,
+      rowCapacity: maxRows,
+      outCapacity: maxHeadRows(config.vocabSize, maxRows),
+      standaloneTable: bound.standaloneTable,
+      fusedTable: bound.fusedTable,
+    },
+    lowering: 'standalone',
+    gatePolicy: 'strict',
+    taps: false,
+  });
 }
 
 function pleTables(checkpoint: Checkpoint, config: QwenConfig, weights: QwenWeights): PleTable[] {

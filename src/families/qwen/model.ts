@@ -19,7 +19,7 @@ import { PlanCache, type CachedPlan, type PlanKey } from '../../engine/plan/cach
 import type { GateLowering, GatePolicy } from '../../engine/plan/phase.js';
 import type { WeightTable } from '../../engine/plan/weight-table.js';
 import { Runner, type CallContext } from '../../engine/runner.js';
-import { StateStore, type PagedState } from '../../engine/state/sequence-state.js';
+import { StateStore, stateLimits, type PagedState } from '../../engine/state/sequence-state.js';
 import type { RowTable } from '../../weights/gather.js';
 import type { BoundQwen } from './bind.js';
 import type { QwenConfig } from './config-types.js';
@@ -48,8 +48,10 @@ export interface QwenModelOptions {
   readonly contextLength: number;
   /** Most rows of one plan. */
   readonly maxRows: number;
-  /** Most bytes of sequence states. */
-  readonly stateLimitBytes: number;
+  /** Most sequences that hold a state at a time. */
+  readonly sequences: number;
+  /** Workspace of the largest plan. */
+  readonly workspaceWords: number;
   /** What else to give back on close. */
   readonly release: () => void;
 }
@@ -94,17 +96,17 @@ export class QwenModel implements LanguageModel {
     this.gatePolicy = options.gatePolicy;
     this.config = config;
     this.#state = qwenStateLayout(config, law);
-    this.#store = new StateStore(backend, this.#state.layout, options.stateLimitBytes);
+    const limits = stateLimits(this.#state.layout, options.sequences, options.contextLength);
+    this.#store = new StateStore(backend, this.#state.layout, limits);
     this.#plans = new PlanCache(backend, (key) => this.buildPlan(key));
     const maxOutRows = maxHeadRows(config.vocabSize, options.maxRows);
-    const largest = this.#plans.get(this.planKey('standalone', options.maxRows, maxOutRows, false));
     this.#runner = new Runner({
       backend,
       store: this.#store,
       maxRows: options.maxRows,
       maxOutRows,
       vocabSize: config.vocabSize,
-      workspaceWords: largest.plan.workspaceWords,
+      workspaceWords: options.workspaceWords,
       logits: LOGITS,
     });
   }

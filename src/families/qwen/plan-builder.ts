@@ -5,8 +5,8 @@
  * Invariants: the ops depend on configuration, law, capacities, lowering class and policy alone, which together are the
  * plan key; buffer names are shared by all layers; R rows run through the trunk, M selected rows through the head.
  */
-import type { Plan, PlanBuffer } from '../../engine/plan/builder.js';
-import type { WeightTable } from '../../engine/plan/weight-table.js';
+import type { Plan, PlanBuffer, PlanBuilder } from '../../engine/plan/builder.js';
+import { WeightTable } from '../../engine/plan/weight-table.js';
 import type { BoundLayer } from './bind.js';
 import { missing, PlanContext, type QwenPlanOptions } from './plan-context.js';
 import { denseMlp, mixtureOfExperts } from './plan-feedforward.js';
@@ -21,6 +21,15 @@ export const HEAD_INPUT = 'out.x';
 export const LOGITS = 'logits';
 
 export function buildQwenPlan(options: QwenPlanOptions, weights: WeightTable): Plan {
+  return writePlan(options, weights).finish();
+}
+
+/** Words of workspace of such a plan, known before any weight is in memory. */
+export function qwenWorkspaceWords(options: QwenPlanOptions): number {
+  return writePlan(options, new WeightTable()).workspaceWords;
+}
+
+function writePlan(options: QwenPlanOptions, weights: WeightTable): PlanBuilder {
   const c = new PlanContext(options, weights);
   const { builder, config, bound } = c;
   const streams = config.family === 'qwen4_exp' ? config.hyperConnections.streams : 1;
@@ -41,7 +50,7 @@ export function buildQwenPlan(options: QwenPlanOptions, weights: WeightTable): P
   else c.norm(out, x, bound.last.norm, config.hiddenSize);
   const logits = builder.buffer(LOGITS, config.vocabSize, 'M');
   builder.linear('M', x, config.hiddenSize, [{ weight: bound.lmHead.weight, out: logits, outs: config.vocabSize }]);
-  return builder.finish();
+  return builder;
 }
 
 function writeLayer(c: PlanContext, layer: BoundLayer, index: number, residual: PlanBuffer): void {
