@@ -9,6 +9,8 @@
  * sigma(x): ordinary sigmoid, A(sigmoidF32(x)); in a plan with `mtplx` = 1 it is table_standalone(x). silu(x): A(x *
  * sigmoidF32(x)); with `mtplx` = 1, A(x * table_standalone(x)). gate(x): the phase-dependent sigmoid: with A = bfloat16
  * the table of the op's lowering; with float32 the formula of numerics/gate-tables.ts gateF32 (float64 exponential).
+ * Constants such as 1e-6 and keyDim^-0.5 are the float32 nearest to them. max(0, x) is x where x > 0, else +0. Sign and
+ * payload of a NaN are no part of a result.
  * R rows run through the trunk, M selected rows through the head; `rows` = 0 means R, 1 means M.
  * Buffers are float32 [rows, width], row-major, at a word offset in the workspace; values are A-rounded where written so.
  */
@@ -48,7 +50,9 @@ export interface OpSpec {
 }
 
 /** The field names of a description such as `rows in:buffer eps:float`, as a type. */
-type NamesIn<Text extends string> = Text extends `${infer Head} ${infer Rest}` ? NamesIn<Head> | NamesIn<Rest> : NameIn<Text>;
+type NamesIn<Text extends string> = Text extends `${infer Head} ${infer Rest}`
+  ? NamesIn<Head> | NamesIn<Rest>
+  : NameIn<Text>;
 type NameIn<Item extends string> = Item extends `${infer Name}:${string}` ? Name : Item;
 
 const fields = <const Text extends string>(text: Text): OpField<NamesIn<Text>>[] =>
@@ -161,9 +165,9 @@ export const OPS = {
     fields: fields('q:buffer out:buffer heads dim block budgetBlocks blocks:page'),
     doc:
       'out: int32 [rows, 1 + budgetBlocks]. nb = floor((position + 1) / block) complete blocks. nb <= budgetBlocks: ' +
-      'out[0] = -1 (every visible token). Else score[b] = sum over heads ascending from 0 of max(0, dot(q[head], ' +
-      'blockKey[b])), NaN counting as 0; out[0] = budgetBlocks, then the budgetBlocks blocks of highest score (equal scores: ' +
-      'lower block first) in ascending block order.',
+      'out[0] = -1 (every visible token), the rest of the row stays as it was. Else score[b] = sum over heads ascending ' +
+      'from 0 of max(0, dot(q[head], blockKey[b])), NaN counting as 0; out[0] = budgetBlocks, then the budgetBlocks blocks ' +
+      'of highest score (equal scores: lower block first) in ascending block order.',
   },
   attention: {
     code: 14,
@@ -207,7 +211,9 @@ export const OPS = {
   },
   moeCombine: {
     code: 19,
-    fields: fields('down:buffer weights:buffer shared:buffer sharedGate:buffer hidden topK out:buffer lowering:lowering'),
+    fields: fields(
+      'down:buffer weights:buffer shared:buffer sharedGate:buffer hidden topK out:buffer lowering:lowering',
+    ),
     doc:
       'y = fma over slots ascending from 0 of weights[slot] * down[row * topK + slot]; s = sigma(sharedGate[row]) (with ' +
       'lowering = 1: gate); out = A(A(y) + A(s * shared)).',

@@ -45,7 +45,7 @@ export const SEQUENCE_FORMULAS: FormulaTable = {
         states.forEach((S, h) => {
           const group = Math.floor((h * Nk) / Nv);
           const part = (from: number, length: number): number[] => conv[row]!.slice(from, from + length);
-          const q = l2(part(group * Dk, Dk)).map((v) => round(v / Math.sqrt(Dk)));
+          const q = l2(part(group * Dk, Dk)).map((v) => round(v * round(1 / Math.sqrt(Dk))));
           const k = l2(part((Nk + group) * Dk, Dk));
           const v = part(2 * Nk * Dk + h * Dv, Dv);
           const decay = Math.exp(negExpA[h]! * Math.log1p(Math.exp(round(a[row]![h]! + dtBias[h]!))));

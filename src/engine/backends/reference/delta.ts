@@ -57,7 +57,7 @@ function deltaSequence(op: OpFields<'gatedDelta'>, x: OpContext, sequence: Seque
   const out = x.floats(op.out, x.call.rows * valueHeads * valueDim);
   const negExpA = x.weight(op.negExpA, 0, valueHeads);
   const dtBias = x.weight(op.dtBias, 0, valueHeads);
-  const queryScale = fl(1 / Math.sqrt(keyDim));
+  const queryScale = math.actIfMtplx(fl(1 / Math.sqrt(keyDim)));
   for (let row = sequence.rowStart; row < sequence.rowStart + sequence.rowCount; row++) {
     for (let h = 0; h < valueHeads; h++) {
       const keyHead = Math.floor(h / (valueHeads / keyHeads));
