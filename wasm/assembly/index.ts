@@ -1,0 +1,38 @@
+/**
+ * The module's exports. Beside what JavaScript calls stand the kernels and the ops, only because an exported function is
+ * not inlined: V8 compiles a function anew for its next call, never for the one that is running, so what loops for long
+ * must be a function of its own.
+ */
+export { BROKEN, CANCELLED, DONE, nextPlan, QUIT, scratchBytes } from './plan-run';
+export {
+  CONTROL_CALL,
+  CONTROL_CODE,
+  CONTROL_END,
+  CONTROL_EPOCH,
+  CONTROL_FAILED,
+  CONTROL_QUIT,
+  CONTROL_SCRATCH,
+  CONTROL_SCRATCH_STRIDE,
+  CONTROL_SHARED_WORK,
+  CONTROL_SPINS,
+  CONTROL_THREADS,
+  CONTROL_WEIGHTS,
+  CONTROL_WORKSPACE,
+  fail,
+  spinWhile,
+} from './sync';
+
+export { SHARED_WORK } from './work';
+
+export { dotF32, dotsBf16, dotsF32, laneSum, prepareBf16, widen } from './dot';
+export { packBf16, packF32, tileQuarter } from './matmul';
+export { normRow, ropeRow } from './norm-rope';
+export { attention, weighValues } from './ops/attention';
+export { conv, convRow } from './ops/conv';
+export { deltaColumns, gatedDelta } from './ops/gated-delta';
+export { indexSelect } from './ops/index-select';
+export { linear, linearUnit } from './ops/linear';
+export { moeCombine, moeDown, moeGroup, moeUp, router } from './ops/moe';
+export { attentionPrep, indexBlocks, indexPrep } from './ops/prep';
+export { add, embed, gatedNorm, norm, pleAdd, swiglu } from './ops/rows';
+export { hcAct, hcMix, hcWrite, pleGate } from './ops/streams';

@@ -1,0 +1,50 @@
+/**
+ * What norms and rotary embeddings have in common: one group or head at a time.
+ *
+ * Invariants: A goes where the op table puts it: MTPLX rounds after the scale of a norm and only at the end of a rotation,
+ * the ordinary law rounds a norm once and a rotation at every product.
+ */
+import { isMtplx } from './context';
+import { dotF32 } from './dot';
+import { act4, load4, store4 } from './rounding';
+
+/** 1 / sqrt(mean of squares + eps). */
+export function normScale(x: usize, dim: i32, eps: f32): f32 {
+  return 1 / sqrt<f32>(dotF32(x, x, dim) / <f32>dim + eps);
+}
+
+/** RMS norm of `dim` elements with float32 gains; `out` may be `x`. */
+export function normRow(x: usize, dim: i32, gain: usize, eps: f32, out: usize): void {
+  const scale = f32x4.splat(normScale(x, dim, eps));
+  for (let i = 0; i < dim; i += 4) {
+    const at = <usize>i << 2;
+    let y = f32x4.mul(load4(x + at, dim - i), scale);
+    if (isMtplx) y = act4(y);
+    store4(out + at, act4(f32x4.mul(y, load4(gain + at, dim - i))), dim - i);
+  }
+}
+
+/** Turns the first `rotary` elements in place; `angles` holds rotary / 2 cosines, then sines. */
+export function ropeRow(x: usize, rotary: i32, angles: usize): void {
+  const half = rotary >> 1;
+  const apart = <usize>half << 2;
+  for (let i = 0; i < half; i += 4) {
+    const at = <usize>i << 2;
+    const left = half - i;
+    const low = load4(x + at, left);
+    const high = load4(x + apart + at, left);
+    const cos = load4(angles + at, left);
+    const sin = load4(angles + apart + at, left);
+    const lowCos = f32x4.mul(low, cos);
+    const highSin = f32x4.mul(high, sin);
+    const highCos = f32x4.mul(high, cos);
+    const lowSin = f32x4.mul(low, sin);
+    if (isMtplx) {
+      store4(x + at, act4(f32x4.sub(lowCos, highSin)), left);
+      store4(x + apart + at, act4(f32x4.add(highCos, lowSin)), left);
+    } else {
+      store4(x + at, act4(f32x4.sub(act4(lowCos), act4(highSin))), left);
+      store4(x + apart + at, act4(f32x4.add(act4(highCos), act4(lowSin))), left);
+    }
+  }
+}

@@ -1,0 +1,218 @@
+/**
+ * Ops that treat every element or row by itself: embedding, norms, sums, products, copies.
+ *
+ * Invariants: a unit of work is a row, a group, or a stretch of ELEMENTS elements; an output may be an input where the op
+ * table allows it, since an element is read before it is written.
+ */
+import {
+  bufferField,
+  field,
+  floatField,
+  headRows,
+  rowsOf,
+  selectedRow,
+  tokenOf,
+  trunkRows,
+  weightAddress,
+  weightDtype,
+  weightField,
+} from '../context';
+import { dtypeShift, widen } from '../dot';
+import { sigmoidF32x4 } from '../exp';
+import { silu4 } from '../gates';
+import { normRow, normScale } from '../norm-rope';
+import {
+  ADD_A,
+  ADD_B,
+  ADD_OUT,
+  ADD_ROWS,
+  ADD_WIDTH,
+  EMBED_COPIES,
+  EMBED_OUT,
+  EMBED_WEIGHT,
+  EMBED_WIDTH,
+  GATED_NORM_DIM,
+  GATED_NORM_EPS,
+  GATED_NORM_HEADS,
+  GATED_NORM_IN,
+  GATED_NORM_OUT,
+  GATED_NORM_SILU,
+  GATED_NORM_WEIGHT,
+  GATED_NORM_Z,
+  GATHER_IN,
+  GATHER_OUT,
+  GATHER_WIDTH,
+  NORM_EPS,
+  NORM_GAIN,
+  NORM_GROUP,
+  NORM_IN,
+  NORM_OUT,
+  NORM_ROWS,
+  NORM_WIDTH,
+  PLE_ADD_CONV,
+  PLE_ADD_RESIDUAL,
+  PLE_ADD_U,
+  PLE_ADD_WIDTH,
+  SWIGLU_GATE,
+  SWIGLU_OUT,
+  SWIGLU_UP,
+  SWIGLU_WIDTH,
+  TAP_IN,
+  TAP_OUT,
+  TAP_WIDTH,
+} from '../plan-ops';
+import { act4, load4, store4 } from '../rounding';
+import { nextUnit } from '../sync';
+import { ELEMENT_WORK, EXP_WORK } from '../work';
+
+/** Elements of a unit of an element-wise op. */
+const ELEMENTS: i32 = 4096;
+
+@inline
+function stretches(elements: i32): i32 {
+  return (elements + ELEMENTS - 1) / ELEMENTS;
+}
+
+export function embedWork(): f64 {
+  return <f64>trunkRows * <f64>field(EMBED_WIDTH) * <f64>field(EMBED_COPIES) * ELEMENT_WORK;
+}
+
+export function embed(): void {
+  const width = field(EMBED_WIDTH);
+  const copies = field(EMBED_COPIES);
+  const weight = field(EMBED_WEIGHT);
+  const dtype = weightDtype(weight);
+  const bytes = <usize>width << 2;
+  for (let row = nextUnit(); row < trunkRows; row = nextUnit()) {
+    const from = weightAddress(weight) + (<usize>tokenOf(row) * <usize>width << <usize>dtypeShift(dtype));
+    const out = bufferField(EMBED_OUT) + <usize>(row * copies) * bytes;
+    widen(from, dtype, width, out);
+    for (let i = 0; i < width; i += 4) {
+      const at = out + (<usize>i << 2);
+      store4(at, act4(load4(at, width - i)), width - i);
+    }
+    for (let c = 1; c < copies; c++) memory.copy(out + <usize>c * bytes, out, bytes);
+  }
+}
+
+export function normWork(): f64 {
+  return <f64>rowsOf(field(NORM_ROWS)) * <f64>field(NORM_WIDTH) * ELEMENT_WORK;
+}
+
+export function norm(): void {
+  const group = field(NORM_GROUP);
+  const groups = field(NORM_WIDTH) / group;
+  const units = rowsOf(field(NORM_ROWS)) * groups;
+  for (let unit = nextUnit(); unit < units; unit = nextUnit()) {
+    const at = <usize>unit * <usize>group << 2;
+    const gain = weightField(NORM_GAIN) + (<usize>(unit % groups) * <usize>group << 2);
+    normRow(bufferField(NORM_IN) + at, group, gain, floatField(NORM_EPS), bufferField(NORM_OUT) + at);
+  }
+}
+
+export function gatedNormWork(): f64 {
+  return <f64>trunkRows * <f64>field(GATED_NORM_HEADS) * <f64>field(GATED_NORM_DIM) * EXP_WORK;
+}
+
+export function gatedNorm(): void {
+  const dim = field(GATED_NORM_DIM);
+  const heads = field(GATED_NORM_HEADS);
+  for (let row = nextUnit(); row < trunkRows; row = nextUnit()) {
+    for (let h = row * heads; h < (row + 1) * heads; h++) {
+      const at = <usize>h * <usize>dim << 2;
+      gatedNormHead(bufferField(GATED_NORM_IN) + at, bufferField(GATED_NORM_Z) + at, bufferField(GATED_NORM_OUT) + at, dim);
+    }
+  }
+}
+
+function gatedNormHead(x: usize, z: usize, out: usize, dim: i32): void {
+  const scale = f32x4.splat(normScale(x, dim, floatField(GATED_NORM_EPS)));
+  const weight = weightField(GATED_NORM_WEIGHT);
+  const withSilu = field(GATED_NORM_SILU) == 1;
+  for (let i = 0; i < dim; i += 4) {
+    const at = <usize>i << 2;
+    const left = dim - i;
+    const n = act4(f32x4.mul(load4(x + at, left), scale));
+    const w = act4(f32x4.mul(n, load4(weight + at, left)));
+    const gate = load4(z + at, left);
+    const s = sigmoidF32x4(gate);
+    store4(out + at, act4(f32x4.mul(w, withSilu ? f32x4.mul(gate, s) : s)), left);
+  }
+}
+
+export function swigluWork(): f64 {
+  return <f64>trunkRows * <f64>field(SWIGLU_WIDTH) * EXP_WORK;
+}
+
+export function swiglu(): void {
+  const elements = trunkRows * field(SWIGLU_WIDTH);
+  for (let unit = nextUnit(); unit < stretches(elements); unit = nextUnit()) {
+    const from = unit * ELEMENTS;
+    const at = <usize>from << 2;
+    const count = min(ELEMENTS, elements - from);
+    swigluStretch(bufferField(SWIGLU_GATE) + at, bufferField(SWIGLU_UP) + at, bufferField(SWIGLU_OUT) + at, count);
+  }
+}
+
+function swigluStretch(gate: usize, up: usize, out: usize, count: i32): void {
+  for (let i = 0; i < count; i += 4) {
+    const at = <usize>i << 2;
+    store4(out + at, act4(f32x4.mul(silu4(load4(gate + at, count - i)), load4(up + at, count - i))), count - i);
+  }
+}
+
+export function addWork(): f64 {
+  return <f64>rowsOf(field(ADD_ROWS)) * <f64>field(ADD_WIDTH) * ELEMENT_WORK;
+}
+
+export function add(): void {
+  const elements = rowsOf(field(ADD_ROWS)) * field(ADD_WIDTH);
+  for (let unit = nextUnit(); unit < stretches(elements); unit = nextUnit()) {
+    const from = unit * ELEMENTS;
+    const at = <usize>from << 2;
+    addStretch(bufferField(ADD_A) + at, bufferField(ADD_B) + at, bufferField(ADD_OUT) + at, min(ELEMENTS, elements - from));
+  }
+}
+
+function addStretch(a: usize, b: usize, out: usize, count: i32): void {
+  for (let i = 0; i < count; i += 4) {
+    const at = <usize>i << 2;
+    store4(out + at, act4(f32x4.add(load4(a + at, count - i), load4(b + at, count - i))), count - i);
+  }
+}
+
+export function pleAddWork(): f64 {
+  return <f64>trunkRows * <f64>field(PLE_ADD_WIDTH) * ELEMENT_WORK;
+}
+
+export function pleAdd(): void {
+  const elements = trunkRows * field(PLE_ADD_WIDTH);
+  for (let unit = nextUnit(); unit < stretches(elements); unit = nextUnit()) {
+    const from = unit * ELEMENTS;
+    const at = <usize>from << 2;
+    const count = min(ELEMENTS, elements - from);
+    pleAddStretch(bufferField(PLE_ADD_RESIDUAL) + at, bufferField(PLE_ADD_U) + at, bufferField(PLE_ADD_CONV) + at, count);
+  }
+}
+
+function pleAddStretch(residual: usize, u: usize, conv: usize, count: i32): void {
+  for (let i = 0; i < count; i += 4) {
+    const at = <usize>i << 2;
+    const sum = act4(f32x4.add(load4(u + at, count - i), load4(conv + at, count - i)));
+    store4(residual + at, act4(f32x4.add(load4(residual + at, count - i), sum)), count - i);
+  }
+}
+
+export function gather(): void {
+  const bytes = <usize>field(GATHER_WIDTH) << 2;
+  for (let m = nextUnit(); m < headRows; m = nextUnit()) {
+    memory.copy(bufferField(GATHER_OUT) + <usize>m * bytes, bufferField(GATHER_IN) + <usize>selectedRow(m) * bytes, bytes);
+  }
+}
+
+export function tap(): void {
+  const bytes = <usize>field(TAP_WIDTH) << 2;
+  for (let row = nextUnit(); row < trunkRows; row = nextUnit()) {
+    memory.copy(bufferField(TAP_OUT) + <usize>row * bytes, bufferField(TAP_IN) + <usize>row * bytes, bytes);
+  }
+}

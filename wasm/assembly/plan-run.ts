@@ -1,0 +1,215 @@
+/**
+ * Runs plans: every thread walks the same list of ops, shares the large ones with the others, and leaves the small ones
+ * to thread 0.
+ *
+ * Invariants: all threads decide alike which ops are shared, from the op and the call alone; between a small op and a shared
+ * one, and after every shared one, stands a barrier; the cancel word of the call is looked at before every op, by thread 0
+ * alone, and the others learn of it at the barrier.
+ */
+import { begin, callAddress, measure, setOp } from './context';
+import { attention, attentionScratch, attentionWork } from './ops/attention';
+import { conv, convScratch, convWork } from './ops/conv';
+import { gatedDelta, gatedDeltaScratch, gatedDeltaWork } from './ops/gated-delta';
+import { indexSelect, indexSelectScratch, indexSelectWork } from './ops/index-select';
+import { linear, linearScratch, linearWork } from './ops/linear';
+import {
+  moeCombine,
+  moeCombineWork,
+  moeDown,
+  moeDownScratch,
+  moeDownWork,
+  moeGroup,
+  moeUp,
+  moeUpScratch,
+  moeUpWork,
+  router,
+  routerScratch,
+  routerWork,
+} from './ops/moe';
+import {
+  attentionPrep,
+  attentionPrepScratch,
+  attentionPrepWork,
+  indexBlocks,
+  indexBlocksScratch,
+  indexBlocksWork,
+  indexPrep,
+  indexPrepWork,
+} from './ops/prep';
+import {
+  add,
+  addWork,
+  embed,
+  embedWork,
+  gatedNorm,
+  gatedNormWork,
+  gather,
+  norm,
+  normWork,
+  pleAdd,
+  pleAddWork,
+  swiglu,
+  swigluWork,
+  tap,
+} from './ops/rows';
+import {
+  hcAct,
+  hcActWork,
+  hcMix,
+  hcMixWork,
+  hcWrite,
+  hcWriteWork,
+  pleGate,
+  pleGateScratch,
+  pleGateWork,
+} from './ops/streams';
+import * as plan from './plan-ops';
+import * as sync from './sync';
+
+/** What nextPlan returns: thread 0 reports the first two. */
+export const DONE: i32 = sync.GO_ON;
+export const CANCELLED: i32 = sync.STOP;
+export const BROKEN: i32 = sync.FAILED;
+export const QUIT: i32 = 3;
+
+const HEADER_BYTES: usize = plan.PLAN_HEADER_WORDS << 2;
+
+let epoch: i32 = 0;
+
+/** Waits for the next plan and runs this thread's share of it. */
+export function nextPlan(thread: i32): i32 {
+  sync.awaitChange(sync.CONTROL_EPOCH, epoch);
+  if (atomic.load<i32>(sync.CONTROL_FAILED) != 0) return BROKEN;
+  if (atomic.load<i32>(sync.CONTROL_QUIT) != 0) return QUIT;
+  epoch = atomic.load<i32>(sync.CONTROL_EPOCH);
+  return runPlan(thread);
+}
+
+function runPlan(thread: i32): i32 {
+  const code = <usize>load<u32>(sync.CONTROL_CODE);
+  const scratch = <usize>load<u32>(sync.CONTROL_SCRATCH) + <usize>thread * <usize>load<u32>(sync.CONTROL_SCRATCH_STRIDE);
+  begin(code, load<u32>(sync.CONTROL_WEIGHTS), load<u32>(sync.CONTROL_WORKSPACE), load<u32>(sync.CONTROL_CALL), scratch);
+  const call = callAddress();
+  const ops = load<i32>(code + (plan.PLAN_OPS << 2));
+  const together = sync.threads() > 1;
+  const sharedWork = <f64>load<i32>(sync.CONTROL_SHARED_WORK);
+  let apart = false; // thread 0 may be ahead or behind, with ops of its own
+  let at = code + HEADER_BYTES;
+  for (let i = 0; i < ops; i++) {
+    setOp(at);
+    if (thread == 0 && atomic.load<i32>(call + (plan.CALL_CANCEL << 2)) != 0) {
+      if (!together) return CANCELLED;
+      sync.wantStop();
+      return sync.barrier();
+    }
+    const op = load<i32>(at);
+    if (together && workOf(op) >= sharedWork) {
+      const before = apart ? sync.barrier() : sync.GO_ON;
+      if (before != sync.GO_ON) return before;
+      sync.beginUnits(false);
+      runOp(op);
+      const after = sync.barrier();
+      if (after != sync.GO_ON) return after;
+      apart = false;
+    } else {
+      apart = true;
+      if (thread == 0) {
+        sync.beginUnits(true);
+        runOp(op);
+      }
+    }
+    if (thread == 0) store<i32>(call + (plan.CALL_OPS_DONE << 2), i + 1);
+    at += <usize>load<i32>(at, 4) << 2;
+  }
+  return together ? sync.barrier() : DONE;
+}
+
+function runOp(op: i32): void {
+  switch (op) {
+    case plan.OP_EMBED: return embed();
+    case plan.OP_NORM: return norm();
+    case plan.OP_LINEAR: return linear();
+    case plan.OP_HC_ACT: return hcAct();
+    case plan.OP_HC_MIX: return hcMix();
+    case plan.OP_HC_WRITE: return hcWrite();
+    case plan.OP_CONV: return conv();
+    case plan.OP_GATED_DELTA: return gatedDelta();
+    case plan.OP_GATED_NORM: return gatedNorm();
+    case plan.OP_ATTENTION_PREP: return attentionPrep();
+    case plan.OP_INDEX_PREP: return indexPrep();
+    case plan.OP_INDEX_BLOCKS: return indexBlocks();
+    case plan.OP_INDEX_SELECT: return indexSelect();
+    case plan.OP_ATTENTION: return attention();
+    case plan.OP_ROUTER: return router();
+    case plan.OP_MOE_GROUP: return moeGroup();
+    case plan.OP_MOE_UP: return moeUp();
+    case plan.OP_MOE_DOWN: return moeDown();
+    case plan.OP_MOE_COMBINE: return moeCombine();
+    case plan.OP_SWIGLU: return swiglu();
+    case plan.OP_ADD: return add();
+    case plan.OP_PLE_GATE: return pleGate();
+    case plan.OP_PLE_ADD: return pleAdd();
+    case plan.OP_GATHER: return gather();
+    case plan.OP_TAP: return tap();
+    default: unreachable(); // the program was checked when it was loaded
+  }
+}
+
+/** Work of the current op, in units of work.ts; 0 for ops that only one thread may do or that only copy. */
+function workOf(op: i32): f64 {
+  switch (op) {
+    case plan.OP_EMBED: return embedWork();
+    case plan.OP_NORM: return normWork();
+    case plan.OP_LINEAR: return linearWork();
+    case plan.OP_HC_ACT: return hcActWork();
+    case plan.OP_HC_MIX: return hcMixWork();
+    case plan.OP_HC_WRITE: return hcWriteWork();
+    case plan.OP_CONV: return convWork();
+    case plan.OP_GATED_DELTA: return gatedDeltaWork();
+    case plan.OP_GATED_NORM: return gatedNormWork();
+    case plan.OP_ATTENTION_PREP: return attentionPrepWork();
+    case plan.OP_INDEX_PREP: return indexPrepWork();
+    case plan.OP_INDEX_BLOCKS: return indexBlocksWork();
+    case plan.OP_INDEX_SELECT: return indexSelectWork();
+    case plan.OP_ATTENTION: return attentionWork();
+    case plan.OP_ROUTER: return routerWork();
+    case plan.OP_MOE_UP: return moeUpWork();
+    case plan.OP_MOE_DOWN: return moeDownWork();
+    case plan.OP_MOE_COMBINE: return moeCombineWork();
+    case plan.OP_SWIGLU: return swigluWork();
+    case plan.OP_ADD: return addWork();
+    case plan.OP_PLE_GATE: return pleGateWork();
+    case plan.OP_PLE_ADD: return pleAddWork();
+    default: return 0;
+  }
+}
+
+/** Private memory that each thread needs to run a plan whose rows see at most `visible` tokens; a multiple of 64. */
+export function scratchBytes(code: usize, visible: i32): usize {
+  measure(code, visible);
+  let most: usize = 256;
+  let at = code + HEADER_BYTES;
+  for (let i = load<i32>(code + (plan.PLAN_OPS << 2)); i > 0; i--) {
+    setOp(at);
+    most = max(most, scratchOf(load<i32>(at)));
+    at += <usize>load<i32>(at, 4) << 2;
+  }
+  return (most + 63) & ~63;
+}
+
+function scratchOf(op: i32): usize {
+  switch (op) {
+    case plan.OP_LINEAR: return linearScratch();
+    case plan.OP_CONV: return convScratch();
+    case plan.OP_GATED_DELTA: return gatedDeltaScratch();
+    case plan.OP_ATTENTION_PREP: return attentionPrepScratch();
+    case plan.OP_INDEX_BLOCKS: return indexBlocksScratch();
+    case plan.OP_INDEX_SELECT: return indexSelectScratch();
+    case plan.OP_ATTENTION: return attentionScratch();
+    case plan.OP_ROUTER: return routerScratch();
+    case plan.OP_MOE_UP: return moeUpScratch();
+    case plan.OP_MOE_DOWN: return moeDownScratch();
+    case plan.OP_PLE_GATE: return pleGateScratch();
+    default: return 0;
+  }
+}
