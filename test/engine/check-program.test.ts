@@ -13,7 +13,9 @@ import { opCases } from '../support/op-cases.js';
 /** Programs of the clean bfloat16 cases of an op. */
 function programsOf(op: OpName): PlanProgram[] {
   const backend = new ReferenceBackend();
-  const cases = opCases([op]).filter(({ law, name }) => law.name === 'bf16-mtplx' && name.includes('shape 1') && !name.endsWith('poisoned')); // prettier-ignore
+  const cases = opCases([op]).filter(
+    ({ law, name }) => law.name === 'bf16-mtplx' && name.includes('shape 1') && !name.endsWith('poisoned'),
+  );
   return cases.map((given) => {
     const place = (bytes: Uint8Array): ReturnType<ReferenceBackend['allocate']> =>
       backend.allocate(bytes.length, 'weight');

@@ -122,7 +122,6 @@ test('the injection of raw -27.375 over 4 streams and -13.6875 over 2 follows th
       [4, -27.375],
       [2, -13.6875],
     ] as const) {
-      // prettier-ignore
       assert.equal(await injection(law, 0, streams, raw), '3b0b');
       assert.equal(await injection(law, 1, streams, raw), '3b0c');
     }

@@ -20,8 +20,24 @@ export const CASE_LAWS: readonly ActivationLaw[] = [
 /** Sequences as [start position, rows]. */
 const SHAPES: readonly CaseShape[] = [
   { pageTokens: 8, sequences: [[0, 5]] },
-  { pageTokens: 8, sequences: [[9, 1], [0, 3], [30, 7]] }, // prettier-ignore
-  { pageTokens: 16, sequences: [[45, 2], [15, 1], [0, 17], [3, 4], [63, 1]] }, // prettier-ignore
+  {
+    pageTokens: 8,
+    sequences: [
+      [9, 1],
+      [0, 3],
+      [30, 7],
+    ],
+  },
+  {
+    pageTokens: 16,
+    sequences: [
+      [45, 2],
+      [15, 1],
+      [0, 17],
+      [3, 4],
+      [63, 1],
+    ],
+  },
 ];
 
 /** Every case of these ops (all of them by default): laws x shapes x the op's own variants, each clean and poisoned. */

@@ -27,7 +27,9 @@ export const ATTENTION_FORMULAS: FormulaTable = {
     const outQ = c.buffer('qk', (heads + 1) * dim).flatMap((x, r) => {
       const row = c.rows[r]!;
       pages.write(row, row.position, c.n('raw'), (row.position % c.given.pageTokens) * dim, x.slice(heads * dim));
-      return cut(x.slice(0, heads * dim), dim).flatMap((head) => rotate(c, rmsNorm(c, head, gain, c.n('eps')), rope, row.position, c.n('rotary'))); // prettier-ignore
+      return cut(x.slice(0, heads * dim), dim).flatMap((head) =>
+        rotate(c, rmsNorm(c, head, gain, c.n('eps')), rope, row.position, c.n('rotary')),
+      );
     });
     return { 'indexPrep.outQ': outQ, ...pages.expected };
   },
@@ -108,7 +110,9 @@ class PageWriter {
     const narrow = this.c.given.law.kvType === 1;
     const page = Math.floor(position / this.c.given.pageTokens);
     const bytes = narrow ? 2 : 4;
-    const list = (this.expected[`sequence ${sequenceIndex} page ${page}`] ??= Array<number>(sequence.pages[page]!.length / bytes).fill(Number.NaN)); // prettier-ignore
+    const list = (this.expected[`sequence ${sequenceIndex} page ${page}`] ??= Array<number>(
+      sequence.pages[page]!.length / bytes,
+    ).fill(Number.NaN));
     values.forEach((value, i) => (list[base / bytes + element + i] = narrow ? bf16(value) : value));
   }
 }

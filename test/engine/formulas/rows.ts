@@ -32,9 +32,15 @@ export const ROW_FORMULAS: FormulaTable = {
   },
   hcAct: (c) => {
     const streams = c.n('streams');
-    const down = c.buffer('down', 1).flat().map((v) => c.silu(c.A(v / streams))); // prettier-ignore
+    const down = c
+      .buffer('down', 1)
+      .flat()
+      .map((v) => c.silu(c.A(v / streams)));
     if (c.op.fields.inject === -1) return { 'hcAct.down': down };
-    const inject = c.buffer('inject', 1).flat().map((v) => c.A(2 * c.gate(c.A(v / streams)))); // prettier-ignore
+    const inject = c
+      .buffer('inject', 1)
+      .flat()
+      .map((v) => c.A(2 * c.gate(c.A(v / streams))));
     return { 'hcAct.down': down, 'hcAct.inject': inject };
   },
   hcMix: (c) => {

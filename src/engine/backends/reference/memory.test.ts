@@ -3,7 +3,10 @@ import { test } from 'node:test';
 import { PlumblineError } from '../../../errors.js';
 import { asFloat32, asUint16, ReferenceMemory } from './memory.js';
 
-const failsWith = (code: string) => (error: unknown): boolean => error instanceof PlumblineError && error.code === code; // prettier-ignore
+const failsWith =
+  (code: string) =>
+  (error: unknown): boolean =>
+    error instanceof PlumblineError && error.code === code;
 
 test('an address resolves to the bytes of its block, and blocks are aligned and zeroed', () => {
   const memory = new ReferenceMemory();
@@ -31,7 +34,6 @@ test('an access that leaves its block, or names memory that was given back, fail
     [0, 4],
     [Number.NaN, 4],
   ] as const) {
-    // prettier-ignore
     assert.throws(() => memory.resolve(address, length), failsWith('backend_failed'), `${address}`);
   }
   assert.equal(memory.allocated, 200);
@@ -44,7 +46,10 @@ test('an access that leaves its block, or names memory that was given back, fail
 });
 
 test('memory that cannot be had is out_of_memory with the figure and the purpose', () => {
-  assert.throws(() => new ReferenceMemory().allocate(2 ** 60, 'a test'), (error) => failsWith('out_of_memory')(error) && /a test/.test(String(error))); // prettier-ignore
+  assert.throws(
+    () => new ReferenceMemory().allocate(2 ** 60, 'a test'),
+    (error) => failsWith('out_of_memory')(error) && /a test/.test(String(error)),
+  );
 });
 
 test('unaligned words are read through a copy', () => {

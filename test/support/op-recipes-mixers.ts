@@ -1,0 +1,132 @@
+/** Recipes of the ops that read or write states and pages. */
+import type { CaseWriter } from './op-case-writer.js';
+import { BLOCK, distinct, EPS, type RecipeTable } from './op-recipe.js';
+
+export const MIXER_RECIPES = {
+  conv: {
+    variants: 3,
+    write: (c, v) => {
+      const [channels, kernel, dilation] = [
+        [21, 4, 1],
+        [10, 4, 3],
+        [35, 2, 2],
+      ][v] as [number, number, number];
+      c.add('conv', {
+        in: c.input('in', channels),
+        out: c.output('out', channels),
+        channels,
+        kernel,
+        dilation,
+        weight: c.weight('taps', channels * kernel),
+        state: c.fixed((kernel - 1) * dilation * channels),
+      });
+    },
+  },
+  gatedDelta: {
+    variants: 2,
+    write: (c, v) => {
+      const [keyHeads, valueHeads, keyDim, valueDim] = v === 0 ? [2, 6, 20, 9] : [3, 3, 16, 24];
+      const heads = { keyHeads, valueHeads, keyDim, valueDim };
+      const decays = Float32Array.from({ length: valueHeads }, () => -Math.exp(c.normal()));
+      c.add('gatedDelta', {
+        conv: c.input('conv', 2 * keyHeads * keyDim + valueHeads * valueDim),
+        a: c.input('a', valueHeads, 4),
+        b: c.input('b', valueHeads, 2),
+        out: c.output('out', valueHeads * valueDim),
+        ...heads,
+        negExpA: c.values('negExpA', decays),
+        dtBias: c.weight('dtBias', valueHeads),
+        state: c.fixed(valueHeads * keyDim * valueDim),
+      });
+    },
+  },
+  attentionPrep: {
+    variants: 2,
+    write: (c, v) => {
+      const [heads, kvHeads, dim, rotary] = v === 0 ? [4, 2, 20, 8] : [3, 1, 18, 18];
+      const elements = kvHeads * c.pageTokens * dim;
+      c.add('attentionPrep', {
+        q: c.input('q', heads * 2 * dim, 2),
+        k: c.input('k', kvHeads * dim, 2),
+        v: c.input('v', kvHeads * dim),
+        outQ: c.output('outQ', heads * dim),
+        ...{ heads, kvHeads, dim, rotary },
+        qGain: c.weight('qGain', dim, 'F32', 0.3, 1),
+        kGain: c.weight('kGain', dim, 'F32', 0.3, 1),
+        eps: EPS,
+        rope: c.ropeTable('rope', rotary),
+        keys: c.page(elements),
+        values: c.page(elements),
+      });
+    },
+  },
+  indexPrep: {
+    variants: 1,
+    write: (c) => {
+      const [heads, dim, rotary] = [3, 22, 8];
+      c.add('indexPrep', {
+        qk: c.input('qk', (heads + 1) * dim, 2),
+        outQ: c.output('outQ', heads * dim),
+        ...{ heads, dim, rotary },
+        qGain: c.weight('qGain', dim, 'F32', 0.3, 1),
+        eps: EPS,
+        rope: c.ropeTable('rope', rotary),
+        raw: c.page(c.pageTokens * dim),
+      });
+    },
+  },
+  indexBlocks: {
+    variants: 2,
+    write: (c, v) => {
+      const [dim, rotary, block] = v === 0 ? [22, 8, BLOCK] : [16, 16, 8];
+      c.add('indexBlocks', {
+        ...{ dim, block, rotary },
+        kGain: c.weight('kGain', dim, 'F32', 0.3, 1),
+        eps: EPS,
+        rope: c.ropeTable('rope', rotary),
+        raw: c.page(c.pageTokens * dim),
+        blocks: c.page((c.pageTokens / block) * dim),
+      });
+    },
+  },
+  indexSelect: {
+    variants: 3,
+    write: (c, v) => {
+      const [heads, dim] = v === 1 ? [1, 2] : [3, 22]; // variant 1: most scores tie
+      const budgetBlocks = [2, 3, 40][v]!;
+      c.add('indexSelect', {
+        q: v === 1 ? c.coarseInput('q', heads * dim) : c.input('q', heads * dim),
+        out: c.output('out', 1 + budgetBlocks),
+        ...{ heads, dim, block: BLOCK, budgetBlocks },
+        blocks: c.page((c.pageTokens / BLOCK) * dim),
+      });
+    },
+  },
+  attention: {
+    variants: 4,
+    write: (c, v) => {
+      const [heads, kvHeads, dim] = v % 2 === 0 ? [4, 2, 20] : [3, 1, 35];
+      const budgetBlocks = v < 2 ? 0 : 2;
+      const elements = kvHeads * c.pageTokens * dim;
+      c.add('attention', {
+        q: c.input('q', heads * dim),
+        packed: c.input('packed', heads * 2 * dim, 3),
+        select: v < 2 ? -1 : c.ints('select', 1 + budgetBlocks, selections(c, budgetBlocks)),
+        out: c.output('out', heads * dim),
+        ...{ heads, kvHeads, dim, block: v < 2 ? 0 : BLOCK, budgetBlocks },
+        lowering: v % 2,
+        scale: dim ** -0.5,
+        keys: c.page(elements),
+        values: c.page(elements),
+      });
+    },
+  },
+} as const satisfies RecipeTable;
+
+/** What indexSelect could have written: everything, or `budget` of the complete blocks. */
+function selections(c: CaseWriter, budget: number): number[] {
+  return c.positions.flatMap((position) => {
+    const complete = Math.floor((position + 1) / BLOCK);
+    return complete <= budget ? [-1, ...Array<number>(budget).fill(7777)] : [budget, ...distinct(c, budget, complete)];
+  });
+}
