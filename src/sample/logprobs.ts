@@ -6,6 +6,7 @@
  * (masked ids) are never listed; equal logits are listed by lower id.
  */
 import { pairwiseSum } from './pairwise-sum.js';
+import { fillSoftmaxWeights } from './softmax-weights.js';
 import type { ValidRow } from './validity.js';
 
 export interface TokenLogprob {
@@ -43,7 +44,7 @@ export class LogprobReader {
   read(valid: ValidRow, chosenId: number, topCount: number): RowLogprobs {
     const { row, max } = valid;
     const weights = (this.weights ??= new Float64Array(row.length));
-    for (let i = 0; i < row.length; i++) weights[i] = Math.exp(row[i]! - max);
+    fillSoftmaxWeights(row, 1, max, weights);
     const logSum = Math.log(pairwiseSum(weights, 0, row.length));
     const of = (id: number): TokenLogprob => ({ tokenId: id, logprob: row[id]! - max - logSum });
     return { chosen: of(chosenId), top: leaders(row, topCount).map(of) };

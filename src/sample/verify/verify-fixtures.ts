@@ -9,7 +9,7 @@ import { basename } from 'node:path';
 import { PlumblineError } from '../../errors.js';
 import { Checker, type FixtureFailure } from './checker.js';
 import { Fields } from './fields.js';
-import type { FixtureFormat } from './format.js';
+import { fieldFormat, type FixtureFormat } from './format.js';
 import { fixtureFiles, readBytes, readLines, type TextLine } from './lines.js';
 import { metalGateFormat, metalPredictedFormat } from './mlx-metal.js';
 import { mlxRngFormat } from './mlx-rng.js';
@@ -48,6 +48,9 @@ const lawFormat = (kind: string, laws: readonly string[]): FixtureFormat => ({
   judge: unsupported('speculative rounds are not judged by this version'),
 });
 
+const ds4Format = (part: string, fields: readonly string[]): FixtureFormat =>
+  fieldFormat(`ds4-sampler/${part}`, fields, unsupported('the ds4 sampler law is not part of this version'));
+
 const FORMATS: readonly FixtureFormat[] = [
   ordinaryFormat,
   pcg64Format,
@@ -58,6 +61,9 @@ const FORMATS: readonly FixtureFormat[] = [
   serialFormat,
   lawFormat('sampler/speculative', ['plain', 'copy']),
   lawFormat('sampler/block', ['block', 'enumeration']),
+  ds4Format('rng', ['seed', 'outputs']),
+  ds4Format('logprob', ['logsumexp', 'logprob_f32']),
+  ds4Format('sample', ['min_p', 'temperature', 'state']),
   mlxRngFormat,
   mlxSortFormat,
   metalPredictedFormat,

@@ -7,6 +7,7 @@
  * between calls; what `shape` returns owns its arrays.
  */
 import { NonFiniteLogitsError } from '../../../errors.js';
+import { fillSoftmaxWeights } from '../../softmax-weights.js';
 import { censusOf, type LogitsRow, type RowContext, type ValidRow } from '../../validity.js';
 import type { UniformSource } from './choice.js';
 import { Distribution, divideBy } from './distribution.js';
@@ -28,7 +29,7 @@ export function softmaxWeights(
 ): number {
   const top = max / temperature; // division is monotone, so this is the maximum of row / T
   if (!Number.isFinite(top)) throw new NonFiniteLogitsError({ ...context, ...censusOf(row) });
-  for (let i = 0; i < row.length; i++) weights[i] = Math.exp(row[i]! / temperature - top);
+  fillSoftmaxWeights(row, temperature, top, weights);
   return pairwiseSum(weights, 0, row.length);
 }
 

@@ -9,6 +9,8 @@
  * k, else only entries above a weight threshold, lowered until the cut lies clearly inside.
  */
 
+import { PlumblineError } from '../../../errors.js';
+
 /** Where the kept entries go: ids ascending, probs beside them; both at least as long as the row. */
 export interface KeptEntries {
   readonly ids: Int32Array;
@@ -19,7 +21,7 @@ export interface KeptEntries {
 const SHORT_LIST = 256;
 
 /** Weights are e^(x - max), at most 1; most models put the nucleus above the first of these. */
-const THRESHOLDS = [2 ** -10, 2 ** -20, 2 ** -40, 0];
+const THRESHOLDS = [2 ** -10, 2 ** -20, 2 ** -40, 0] as const;
 
 /**
  * Writes the kept ids and their p = weight / total; entries of probability 0 are left out.
@@ -98,28 +100,59 @@ interface Cut {
   readonly ties: number;
 }
 
-function findCut(weights: Float64Array, total: number, k: number, topP: number | undefined): Cut {
-  for (const threshold of THRESHOLDS) {
-    const above = weights.filter((weight) => weight >= threshold);
-    const ascending = above.map((weight) => weight / total).sort();
-    const ranked = ascending.reverse();
-    const limit = Math.min(k, ranked.length);
-    const kept = nucleusLength(ranked, limit, topP);
-    const complete = threshold === 0;
-    if (!complete && kept === ranked.length && kept < k) continue; // the cut lies below the threshold
-    const cut = ranked[kept - 1]!;
-    // An entry below the threshold may share the cut's p and come first by id.
-    if (!complete && !(cut > threshold / total)) continue;
-    let ties = 0;
-    for (let rank = kept - 1; rank >= 0 && ranked[rank] === cut; rank--) ties++;
-    return { cut, ties };
+interface Reach {
+  readonly count: number;
+  readonly mass: number;
+}
+
+/** How many weights reach each threshold, and their mass. */
+function reachOf(weights: Float64Array): Reach[] {
+  const counts = new Int32Array(THRESHOLDS.length);
+  const masses = new Float64Array(THRESHOLDS.length);
+  const [first, second, third] = THRESHOLDS;
+  for (let i = 0; i < weights.length; i++) {
+    const weight = weights[i]!;
+    const level = weight >= first ? 0 : weight >= second ? 1 : weight >= third ? 2 : 3;
+    counts[level]!++;
+    masses[level]! += weight;
   }
-  return { cut: 0, ties: Infinity };
+  let count = 0;
+  let mass = 0;
+  return THRESHOLDS.map((_, level) => ({ count: (count += counts[level]!), mass: (mass += masses[level]!) }));
+}
+
+/** The probabilities of all weights that reach the threshold, descending. */
+function rankedAbove(weights: Float64Array, total: number, threshold: number, count: number): Float64Array {
+  const ranked = new Float64Array(count);
+  let at = 0;
+  for (let i = 0; i < weights.length; i++) {
+    if (weights[i]! >= threshold) ranked[at++] = weights[i]! / total;
+  }
+  return ranked.sort().reverse();
+}
+
+function findCut(weights: Float64Array, total: number, k: number, topP: number | undefined): Cut {
+  const reach = reachOf(weights);
+  for (const [level, threshold] of THRESHOLDS.entries()) {
+    const complete = level === THRESHOLDS.length - 1;
+    const { count, mass } = reach[level]!;
+    const enough = count > k || (topP !== undefined && mass > topP * total);
+    if (!enough && !complete) continue;
+    const ranked = rankedAbove(weights, total, threshold, count);
+    const kept = nucleusLength(ranked, Math.min(k, count), topP);
+    const cut = ranked[kept - 1]!;
+    // The cut must lie clearly inside: not at the last entry that reaches the threshold, and not at a probability that an
+    // entry below the threshold may share (it could come first by id).
+    if (!complete && (kept === count || !(cut > threshold / total))) continue;
+    return { cut, ties: kept - ranked.indexOf(cut) };
+  }
+  throw new PlumblineError('internal_error', 'no cut although the last threshold takes every entry');
 }
 
 /** Entries above the cut, and the first `ties` at it, in id order; zeros left out. */
 function collect(weights: Float64Array, total: number, cut: number, ties: number, out: KeptEntries): number {
-  const nearCut = cut * total * (1 - 2 ** -50); // no weight below this has a p as large as the cut
+  // No weight below this has a p as large as the cut; subnormal cuts have too few digits to say so.
+  const nearCut = cut > 2 ** -960 ? cut * total * (1 - 2 ** -50) : 0;
   let count = 0;
   let left = ties;
   for (let id = 0; id < weights.length; id++) {

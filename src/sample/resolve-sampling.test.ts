@@ -1,0 +1,64 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { PlumblineError } from '../errors.js';
+import { CLASS_DEFAULTS, freshSeed, resolveSampling, type SamplingWishes } from './resolve-sampling.js';
+
+const FAMILY = { temperature: 1, topP: 0.95, topK: 20 };
+const seedSeven = (): bigint => 7n;
+const resolve = (request: SamplingWishes, flags: SamplingWishes = {}, config: SamplingWishes = {}) =>
+  resolveSampling(request, flags, config, FAMILY, CLASS_DEFAULTS, seedSeven);
+
+test('a silent request takes the family defaults, and the class defaults where the family is silent', () => {
+  const expected = { ...FAMILY, presencePenalty: 0, frequencyPenalty: 0, seed: 7n };
+  assert.deepEqual(resolve({}), expected);
+  assert.equal(resolveSampling({}, {}, {}, {}, CLASS_DEFAULTS, seedSeven).temperature, 0.6);
+});
+
+test('request, server flag, generation_config.json, family: the first that speaks wins, field by field', () => {
+  const sources: SamplingWishes[] = [
+    { temperature: 0.1 },
+    { temperature: 0.2, topP: 0.2 },
+    { temperature: 0.3, topP: 0.3, topK: 3 },
+  ];
+  const [request, flags, config] = sources;
+  const resolved = resolve(request!, flags, config);
+  assert.equal(resolved.temperature, 0.1);
+  assert.equal(resolved.topP, 0.2);
+  assert.equal(resolved.topK, 3);
+  assert.equal(resolve({}, {}, { temperature: 0 }).temperature, 0);
+});
+
+test('a request turns filters off over every default', () => {
+  const resolved = resolve({ topP: 1, topK: 0 }, { topP: 0.5, topK: 5 });
+  assert.equal(resolved.topP, 1);
+  assert.equal(resolved.topK, 0);
+  assert.equal(resolve({ topK: -1 }).topK, -1);
+});
+
+test('penalties are clamped to [-2, 2]', () => {
+  const { presencePenalty, frequencyPenalty } = resolve({ presencePenalty: 9, frequencyPenalty: -9 });
+  assert.deepEqual([presencePenalty, frequencyPenalty], [2, -2]);
+});
+
+test('seeds: the request before the server before a fresh one, 0 to 2^64 - 1', () => {
+  assert.equal(resolve({ seed: 0n }, { seed: 1n }).seed, 0n);
+  assert.equal(resolve({}, { seed: 1n }).seed, 1n);
+  assert.equal(resolve({ seed: (1n << 64n) - 1n }).seed, (1n << 64n) - 1n);
+  const seeds = Array.from({ length: 200 }, freshSeed);
+  assert.ok(seeds.every((seed) => seed >= 0n && seed < 2n ** 31n - 1n));
+  assert.ok(new Set(seeds).size > 190);
+});
+
+test('a bad value is refused with the code of the source that said it', () => {
+  const refused = (run: () => unknown, code: string, param: string): void =>
+    void assert.throws(
+      run,
+      (thrown) => thrown instanceof PlumblineError && thrown.code === code && thrown.param === param,
+    );
+  refused(() => resolve({ temperature: Number.NaN }), 'invalid_request', 'temperature');
+  refused(() => resolve({}, { topP: Infinity }), 'invalid_option', 'top_p');
+  refused(() => resolve({}, {}, { topK: 1.5 }), 'config_invalid', 'top_k');
+  refused(() => resolve({ presencePenalty: Infinity }), 'invalid_request', 'presence_penalty');
+  refused(() => resolve({ seed: -1n }), 'invalid_request', 'seed');
+  refused(() => resolve({ seed: 1n << 64n }), 'invalid_request', 'seed');
+});
