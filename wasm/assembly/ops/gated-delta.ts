@@ -69,7 +69,8 @@ function deltaHead(sequence: i32, head: i32): void {
   const state = slabAddress(sequence, 1) + stateAt;
   const query = scratch + SCRATCH_BODY;
   const key = query + (<usize>(keyDim + 3) << 2);
-  const queryScale: f32 = <f32>(1.0 / sqrt<f64>(<f64>keyDim));
+  const root = <f32>(1.0 / sqrt<f64>(<f64>keyDim));
+  const queryScale = isMtplx ? act(root) : root;
   const first = sequenceFirstRow(sequence);
   for (let row = first; row < first + sequenceRows(sequence); row++) {
     const mixed = bufferField(GATED_DELTA_CONV) + (<usize>row * <usize>width << 2);

@@ -16,6 +16,8 @@ interface SharedTable {
 
 export class WasmPlan implements LoadedPlan {
   readonly program: PlanProgram;
+  /** The store whose memory it lies in. */
+  readonly store: PlanStore;
   readonly header: PlanHeader;
   /** Where the header and the ops stand. */
   readonly code: MemoryBlock;
@@ -25,7 +27,15 @@ export class WasmPlan implements LoadedPlan {
   readonly #release: () => void;
   #held = true;
 
-  constructor(program: PlanProgram, header: PlanHeader, code: MemoryBlock, table: MemoryBlock, release: () => void) {
+  constructor(
+    store: PlanStore,
+    program: PlanProgram,
+    header: PlanHeader,
+    code: MemoryBlock,
+    table: MemoryBlock,
+    release: () => void,
+  ) {
+    this.store = store;
     this.program = program;
     this.header = header;
     this.code = code;
@@ -60,7 +70,7 @@ export class PlanStore {
     try {
       copyWords(code, program.code);
       const table = this.#retainTable(program);
-      return new WasmPlan(program, header, code, table.block, () => {
+      return new WasmPlan(this, program, header, code, table.block, () => {
         code.free();
         this.#releaseTable(program.weightAddresses, table);
       });

@@ -92,7 +92,8 @@ class WasmBackend implements Backend {
   async #run({ plan, workspace, call }: Execution): Promise<'done' | 'cancelled'> {
     if (this.#pool.failure) throw this.#pool.failure;
     if (this.#closing) return 'cancelled';
-    if (!(plan instanceof WasmPlan) || plan.freed) throw failed('the plan is freed or was loaded by another backend');
+    if (!(plan instanceof WasmPlan) || plan.store !== this.#plans) throw failed('another backend loaded the plan');
+    if (plan.freed) throw failed('the plan has been freed');
     const visible = checkCall(plan, workspace, call);
     const stride = this.#scratchStride(plan, visible);
     const scratch: Address = this.#heap.takeRange(stride * this.threads, 'scratch memory of the threads', false);

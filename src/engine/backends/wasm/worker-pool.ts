@@ -42,6 +42,7 @@ export class WorkerPool {
       worker.on('exit', (code) => {
         if (!this.#closing) this.#fail(`a worker ended by itself, with code ${code}`);
       });
+      worker.unref(); // after the listeners: listening to messages refs a worker
     }
   }
 
@@ -51,7 +52,8 @@ export class WorkerPool {
     kernels.set('SPINS', kernels.looksFor(SPIN_MICROSECONDS));
     const workers = Array.from({ length: threads }, (_, thread) => {
       const workerData: WorkerSetup = { ...setup, thread };
-      return new Worker(SCRIPT, { name: `plumbline-wasm-${thread}`, workerData });
+      // Without the flags of this process: some, such as --input-type, keep a worker from starting.
+      return new Worker(SCRIPT, { name: `plumbline-wasm-${thread}`, workerData, execArgv: [] });
     });
     try {
       await Promise.all(workers.map((worker) => once(worker, 'message')));
@@ -59,7 +61,6 @@ export class WorkerPool {
       await Promise.all(workers.map((worker) => worker.terminate()));
       throw new PlumblineError('backend_unavailable', 'the workers of the wasm backend did not start', { cause });
     }
-    for (const worker of workers) worker.unref();
     return new WorkerPool(kernels, workers);
   }
 

@@ -1,0 +1,149 @@
+/**
+ * The wasm backend gives the bits of the reference backend under float law `mul-add`: on every op, with one thread and
+ * with two that share even the smallest op, and for shapes that reach every path of its kernels.
+ */
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import type { Backend } from '../../src/engine/backends/backend.js';
+import { ReferenceBackend } from '../../src/engine/backends/reference/reference.js';
+import { openWasmBackend } from '../../src/engine/backends/wasm/wasm-backend.js';
+import { OPS, type OpName, type WeightDtype } from '../../src/engine/plan/ops.js';
+import { assertSameOutputs, runOpCase, type OpCase } from '../support/op-case.js';
+import { CaseWriter, type CaseShape } from '../support/op-case-writer.js';
+import { CASE_LAWS, opCases } from '../support/op-cases.js';
+
+const reference = new ReferenceBackend({ floatLaw: 'mul-add' });
+const backends: { readonly name: string; readonly backend: Backend }[] = [];
+
+before(async () => {
+  for (const threads of [1, 2]) {
+    backends.push({ name: `threads ${threads}`, backend: await openWasmBackend({ threads, sharedWork: 0 }) });
+  }
+  backends.push({ name: 'threads 2, small ops unshared', backend: await openWasmBackend({ threads: 2 }) });
+});
+after(() => Promise.all(backends.map(({ backend }) => backend.close())));
+
+async function judge(cases: readonly OpCase[]): Promise<void> {
+  for (const given of cases) {
+    const expected = await runOpCase(reference, given);
+    for (const { name, backend } of backends) {
+      assertSameOutputs(await runOpCase(backend, given), expected, `${given.name}, ${name}`);
+      assert.equal(backend.memory().allocated, 0, given.name);
+    }
+  }
+}
+
+for (const op of Object.keys(OPS) as OpName[]) {
+  test(`wasm equals the reference bit for bit on every case of ${op}`, () => judge(opCases([op])));
+}
+
+const F32 = CASE_LAWS.find(({ name }) => name === 'f32')!;
+const DTYPES: readonly WeightDtype[] = ['F32', 'BF16', 'F16'];
+
+/** One sequence of `rows` rows. */
+const rowsOf = (rows: number): CaseShape => ({ pageTokens: 16, sequences: [[0, rows]] });
+
+/** A linear op of `rows` rows. Equal names would give equal weights: the name is the same for every number of rows. */
+function linearCase(rows: number, inWidth: number, outs: number, dtype: WeightDtype): OpCase {
+  const c = new CaseWriter(`linear ${inWidth} to ${outs} ${dtype}`, 'linear', F32, rowsOf(rows), false);
+  const weight = c.weight('weight', outs * inWidth, dtype);
+  const source = c.input('in', inWidth);
+  c.output('out', outs);
+  c.linear({ rows: 0, in: source, inWidth, segments: 1 }, [{ weight, out: 'out', outColumn: 0, outs }]);
+  return c.finish();
+}
+
+test('a linear map crosses its chunks of rows and units of outputs without a trace', async () => {
+  const cases = DTYPES.flatMap((dtype) => [
+    linearCase(130, 48, 70, dtype), // 3 chunks of 64 rows, 2 units
+    linearCase(67, 33, 131, dtype),
+    linearCase(19, 20_000, 5, dtype), // 3 chunks of 8 rows
+  ]);
+  await judge(cases);
+});
+
+test('a row of a linear map has the same bits alone and among any number of others', async () => {
+  const [inWidth, outs] = [83, 37];
+  for (const dtype of DTYPES) {
+    const most = linearCase(70, inWidth, outs, dtype);
+    const all = (await runOpCase(backends[1]!.backend, most)).get('linear.out[0]')!.values;
+    const inputs = most.buffers.find(({ name }) => name === 'in')!.contents as Float32Array;
+    for (const rows of [1, 2, 3, 4, 5, 8, 63, 64, 65]) {
+      const given = linearCase(rows, inWidth, outs, dtype);
+      // The last rows of the long call, so that a row changes its place in chunk and tile.
+      const from = 70 - rows;
+      const contents = inputs.slice(from * inWidth);
+      const alone = { ...given, weights: most.weights, buffers: given.buffers.map((b) => (b.name === 'in' ? { ...b, contents } : b)) }; // prettier-ignore
+      for (const { name, backend } of backends) {
+        const { values } = (await runOpCase(backend, alone)).get('linear.out[0]')!;
+        assert.deepEqual([...values], [...all.slice(from * outs)], `${dtype}, ${rows} rows, ${name}`);
+      }
+    }
+  }
+});
+
+test('attention over many pages and with heads of whole vectors equals the reference', async () => {
+  const shape: CaseShape = { pageTokens: 16, sequences: [[700, 3], [0, 40]] }; // prettier-ignore
+  const cases = CASE_LAWS.flatMap((law) =>
+    [-1, 1].map((select) => {
+      const c = new CaseWriter(`attention long ${law.name} ${select}`, 'attention', law, shape, false);
+      const [heads, kvHeads, dim, block, budgetBlocks] = [6, 2, 32, 8, 5];
+      const chosen = c.positions.flatMap((position) =>
+        position + 1 < 200 ? [-1, 0, 0, 0, 0, 0] : [5, 0, 3, 4, 17, Math.floor((position + 1) / block) - 1],
+      );
+      const elements = kvHeads * c.pageTokens * dim;
+      c.add('attention', {
+        q: c.input('q', heads * dim),
+        packed: c.input('packed', heads * 2 * dim, 3),
+        select: select < 0 ? -1 : c.ints('select', 1 + budgetBlocks, chosen),
+        out: c.output('out', heads * dim),
+        ...{ heads, kvHeads, dim, block, budgetBlocks },
+        lowering: select < 0 ? 0 : 1,
+        scale: dim ** -0.5,
+        keys: c.page(elements),
+        values: c.page(elements),
+      });
+      return c.finish();
+    }),
+  );
+  await judge(cases);
+});
+
+test('the choice among many blocks equals the reference, ties included', async () => {
+  const shape: CaseShape = { pageTokens: 16, sequences: [[1500, 4]] };
+  const cases = CASE_LAWS.flatMap((law) =>
+    [1, 31, 300].map((budgetBlocks) => {
+      const c = new CaseWriter(`indexSelect long ${law.name} ${budgetBlocks}`, 'indexSelect', law, shape, false);
+      const [heads, dim, block] = [2, 16, 4];
+      const q = budgetBlocks === 31 ? c.coarseInput('q', heads * dim) : c.input('q', heads * dim);
+      const out = c.output('out', 1 + budgetBlocks);
+      c.add('indexSelect', { q, out, heads, dim, block, budgetBlocks, blocks: c.page((c.pageTokens / block) * dim) });
+      return c.finish();
+    }),
+  );
+  await judge(cases);
+});
+
+test('experts with more rows than a chunk equal the reference', async () => {
+  const rows = 150;
+  const cases = DTYPES.map((dtype) => {
+    const c = new CaseWriter(`moeUp crowded ${dtype}`, 'moeUp', F32, rowsOf(rows), false);
+    const [experts, topK, hidden, width] = [2, 2, 40, 70];
+    const perExpert = (kind: string): string[] =>
+      Array.from({ length: experts }, (_, e) => c.weight(`${kind} ${e}`, width * hidden, dtype));
+    const [gate, up] = [perExpert('gate'), perExpert('up')];
+    const list = Array.from({ length: rows * topK }, (_, i) => (i % rows) * topK + Math.floor(i / rows));
+    c.add('moeUp', {
+      in: c.input('in', hidden),
+      hidden,
+      offsets: c.ints('offsets', experts + 1, [0, rows, 2 * rows]),
+      list: c.ints('list', topK, list),
+      gate: gate[0]!,
+      up: up[0]!,
+      ...{ experts, topK, width },
+      out: c.output('out', topK * width),
+    });
+    return c.finish();
+  });
+  await judge(cases);
+});
