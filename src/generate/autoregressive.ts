@@ -61,6 +61,8 @@ type Stage =
   | { readonly at: 'ended'; readonly last?: TokenId | undefined };
 
 export class AutoregressiveSequence {
+  /** Prompt tokens that the given state held already. */
+  readonly cachedTokens: number;
   readonly #options: AutoregressiveOptions;
   readonly #stopTokenIds: ReadonlySet<number>;
   #state: SequenceState | undefined;
@@ -70,10 +72,11 @@ export class AutoregressiveSequence {
   /** @param state the sequence takes over the caller's reference, also when this throws. */
   constructor(state: SequenceState, options: AutoregressiveOptions) {
     this.#state = state;
+    this.cachedTokens = state.length;
     this.#options = options;
     this.#stopTokenIds = new Set(options.stopTokenIds);
     const { promptTokens, maxTokens, prefillChunk = DEFAULT_PREFILL_CHUNK } = options;
-    const missing = promptTokens.length - state.length;
+    const missing = promptTokens.length - this.cachedTokens;
     if (missing >= 1 && maxTokens >= 1 && prefillChunk >= 1) return;
     this.release();
     throw new PlumblineError(
