@@ -47,7 +47,7 @@ export function findRoot(tensors: NameSet): QwenRoot {
 export type UnservedPart = 'draft head' | 'vision tower';
 
 export function unservedPart(name: string): UnservedPart | undefined {
-  if (name.startsWith('mtp.') || name.startsWith('model.mtp.')) return 'draft head';
+  if (name.startsWith('mtp.')) return 'draft head';
   if (name.startsWith('model.visual.')) return 'vision tower';
   return undefined;
 }
