@@ -23,14 +23,30 @@ export interface ForwardRequest {
   /** Ids to forward after the state's tokens, at least one, each in [0, vocabSize). */
   readonly tokens: readonly number[] | Int32Array;
   /** Which rows' logits to return. */
-  readonly logits: 'none' | 'last' | 'all';
+  readonly logits: RowChoice;
+  /** Which rows' hidden streams (the residual before the final mixer or norm) to return; default none. */
+  readonly hidden?: RowChoice | undefined;
+  /** Whether `commit` may later cut this forward back to fewer tokens; default false. At most `maxWindow` tokens then. */
+  readonly revocable?: boolean | undefined;
 }
+
+export type RowChoice = 'none' | 'last' | 'all';
 
 export interface ForwardResult {
   /** The new value: length = old length + tokens. The caller owns one reference. */
   readonly state: SequenceState;
   /** One Float32Array of [vocabSize] for each requested row, in token order; the caller owns them. */
   readonly logits: readonly Float32Array[];
+  /** One Float32Array of [hiddenWidth] for each row asked for; absent when none was. */
+  readonly hidden?: readonly Float32Array[] | undefined;
+  /** Given when the request was revocable. */
+  readonly window?: VerifiedWindow | undefined;
+}
+
+/** A revocable forward: its result can be cut back to its first tokens. Opaque outside the engine. */
+export interface VerifiedWindow {
+  /** Tokens of the forward. */
+  readonly tokens: number;
 }
 
 export interface ForwardOptions {
@@ -49,6 +65,53 @@ export interface FamilyLaws {
   readonly invalidRow: 'raise' | 'ds4-fallback';
 }
 
+/** What a model with a draft head can do beyond plain forwards. */
+export interface Speculation {
+  /** Width of a hidden row. */
+  readonly hiddenWidth: number;
+  /** Most tokens of a revocable forward. */
+  readonly maxWindow: number;
+  /** The empty state of the head. Row t of it pairs the hidden stream of token t with token t + 1. */
+  newHeadState(): SequenceState;
+  /** One forward of the head over one or more sequences, outside every decode phase. Rejects as `forward` does. */
+  draft(batch: readonly DraftRequest[], options: { readonly signal?: AbortSignal | undefined }): Promise<DraftResult[]>;
+  /**
+   * The states after the kept tokens of revocable forwards: byte for byte what a forward of those tokens alone, in the
+   * same phase, would have left. The states given in stay the caller's. Rejects as `forward` does.
+   */
+  commit(
+    batch: readonly CommitRequest[],
+    options: { readonly signal?: AbortSignal | undefined },
+  ): Promise<SequenceState[]>;
+}
+
+export interface DraftRequest {
+  readonly state: SequenceState;
+  /** The tokens after those whose hidden streams are given: n ids. */
+  readonly tokens: readonly number[] | Int32Array;
+  /** n rows of [hiddenWidth]. */
+  readonly hidden: readonly Float32Array[];
+  /** `none`: the rows are only appended to the head's cache. `last`: logits and hidden of the last row. */
+  readonly output: 'none' | 'last';
+}
+
+export interface DraftResult {
+  readonly state: SequenceState;
+  readonly logits?: Float32Array | undefined;
+  /** The head's own stream before its mixer: what the next recursion step takes. */
+  readonly hidden?: Float32Array | undefined;
+}
+
+export interface CommitRequest {
+  /** The state that the revocable forward started from. */
+  readonly before: SequenceState;
+  /** The state that it made. */
+  readonly after: SequenceState;
+  readonly window: VerifiedWindow;
+  /** Tokens of the window to keep: 1 … window.tokens - 1. */
+  readonly keep: number;
+}
+
 export interface LanguageModel {
   /** config.json model_type without `_text`: `qwen4_exp`, `qwen3_5`, … */
   readonly family: string;
@@ -64,5 +127,7 @@ export interface LanguageModel {
   newState(): SequenceState;
   /** One forward over one or more sequences. Rejects with a PlumblineError; then no new state exists. */
   forward(batch: readonly ForwardRequest[], options: ForwardOptions): Promise<ForwardResult[]>;
+  /** Present when the checkpoint has a draft head and it was loaded. */
+  readonly speculation?: Speculation | undefined;
   close(): Promise<void>;
 }

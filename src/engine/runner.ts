@@ -7,16 +7,48 @@
  */
 import { PlumblineError } from '../errors.js';
 import type { Backend, MemoryBlock } from './backends/backend.js';
-import type { ForwardRequest, ForwardResult } from './model.js';
+import type { RowChoice } from './model.js';
 import { callBlockBytes, callSizes, cancelCall, fillCallBlock, type CallSequence } from './plan/call-block.js';
 import type { CachedPlan } from './plan/cache.js';
 import type { PagedState, StateStore } from './state/sequence-state.js';
 
-/** One sequence's part of a call. */
+/** One sequence of a batch. */
+export interface RunRequest {
+  readonly state: PagedState;
+  readonly tokens: Int32Array;
+  /** Which of its rows go through the head. */
+  readonly outRows: RowChoice;
+}
+
+/** One sequence's part of a call: tokens `from` … of request `index`. */
 export interface CallPart {
+  readonly index: number;
+  readonly from: number;
+  readonly tokens: Int32Array;
   /** The state before the call; its ids are the history of the new ones. */
   readonly before: PagedState;
-  readonly tokens: Int32Array;
+  /** First row of the part in the call, and its first selected row. */
+  readonly row: number;
+  readonly outRow: number;
+  readonly outRows: number;
+}
+
+export interface CallContext {
+  readonly parts: readonly CallPart[];
+  /** The float32 words of a plan buffer, at its full capacity. */
+  buffer(name: string): Float32Array;
+}
+
+export interface RunOptions {
+  /** The plan for a call of so many rows, so many of them selected. */
+  readonly plan: (rows: number, outRows: number) => CachedPlan;
+  readonly signal?: AbortSignal | undefined;
+  /** Writes the host-made inputs of a call into the plan's buffers. */
+  readonly fillInputs?: ((call: CallContext) => Promise<void> | void) | undefined;
+  /** Copies what is wanted out of the plan's buffers when a call is done. */
+  readonly collect?: ((call: CallContext) => void) | undefined;
+  /** Makes the successor of a state; default: the store's `extend`. */
+  readonly successor?: ((part: { readonly index: number; readonly tokens: Int32Array }) => PagedState) | undefined;
 }
 
 export interface RunnerOptions {
@@ -25,35 +57,8 @@ export interface RunnerOptions {
   /** Most rows of a call, and most rows through the head. */
   readonly maxRows: number;
   readonly maxOutRows: number;
-  readonly vocabSize: number;
-  /** Words of the largest workspace that `plan` may need, when known in advance. */
+  /** Words of the workspace to start with; it grows when a plan needs more. */
   readonly workspaceWords: number;
-  /** Buffer name of the logits. */
-  readonly logits: string;
-}
-
-export interface RunOptions {
-  /** The plan for this forward's phase. */
-  readonly plan: (rows: number, outRows: number) => CachedPlan;
-  readonly signal?: AbortSignal | undefined;
-  /** Writes the host-made inputs of a call (gathered table rows) into the plan's buffers. */
-  readonly fillInputs?: ((call: CallContext) => Promise<void>) | undefined;
-  /** Reads other buffers of the call when it is done. */
-  readonly inspect?: ((call: CallContext) => void) | undefined;
-}
-
-export interface CallContext {
-  readonly parts: readonly CallPart[];
-  readonly rows: number;
-  readonly outRows: number;
-  /** The float32 words of a plan buffer. */
-  buffer(name: string): Float32Array;
-}
-
-interface Progress {
-  state: PagedState;
-  done: number;
-  readonly logits: Float32Array[];
 }
 
 export class Runner {
@@ -69,9 +74,14 @@ export class Runner {
     this.#call = options.backend.allocate(64 * 1024, 'call table');
   }
 
-  /** One forward over a batch; results in the order of the requests. */
-  forward(batch: readonly ForwardRequest[], options: RunOptions): Promise<ForwardResult[]> {
-    const run = this.#tail.then(() => this.#forward(batch, options));
+  /** One forward over a batch; the new states in the order of the requests, one reference each. */
+  run(batch: readonly RunRequest[], options: RunOptions): Promise<PagedState[]> {
+    for (const { state } of batch) state.retain();
+    const run = this.#tail
+      .then(() => this.#run(batch, options))
+      .finally(() => {
+        for (const { state } of batch) state.release();
+      });
     this.#tail = run.catch(() => undefined); // a failed forward must not block the next one
     return run;
   }
@@ -84,94 +94,73 @@ export class Runner {
     this.#call.free();
   }
 
-  async #forward(batch: readonly ForwardRequest[], options: RunOptions): Promise<ForwardResult[]> {
+  async #run(batch: readonly RunRequest[], options: RunOptions): Promise<PagedState[]> {
     if (this.#closed) throw new PlumblineError('shutting_down', 'the model is closed');
-    const progress = batch.map((request): Progress => {
-      const state = request.state as PagedState;
-      return { state: state.retain(), done: 0, logits: [] };
-    });
+    const states = batch.map(({ state }) => state.retain());
     try {
-      for (;;) {
-        const pieces = this.#nextPieces(batch, progress);
-        if (pieces.length === 0) break;
-        await this.#runCall(batch, progress, pieces, options);
+      for (let done = batch.map(() => 0); ;) {
+        const parts = this.#nextParts(batch, states, done);
+        if (parts.length === 0) return states;
+        const successors = await this.#runCall(parts, options);
+        parts.forEach(({ index }, i) => {
+          states[index]!.release();
+          states[index] = successors[i]!;
+        });
+        done = done.map((count, index) => count + (parts.find((part) => part.index === index)?.tokens.length ?? 0));
       }
     } catch (error) {
-      for (const { state } of progress) state.release();
+      for (const state of states) state.release();
       throw error;
     }
-    return progress.map(({ state, logits }) => ({ state, logits }));
   }
 
   /** The next tokens of each sequence that fit into one call, in batch order. */
-  #nextPieces(batch: readonly ForwardRequest[], progress: readonly Progress[]): Piece[] {
-    const pieces: Piece[] = [];
-    let rows = this.#o.maxRows;
-    let outRows = this.#o.maxOutRows;
+  #nextParts(batch: readonly RunRequest[], states: readonly PagedState[], done: readonly number[]): CallPart[] {
+    const { maxRows, maxOutRows } = this.#o;
+    const parts: CallPart[] = [];
+    let row = 0;
+    let outRow = 0;
     batch.forEach((request, index) => {
-      const left = request.tokens.length - progress[index]!.done;
-      const room = request.logits === 'all' ? Math.min(rows, outRows) : outRows > 0 ? rows : 0;
+      const from = done[index]!;
+      const left = request.tokens.length - from;
+      const outRoom = maxOutRows - outRow;
+      const room = request.outRows === 'all' ? Math.min(maxRows - row, outRoom) : outRoom > 0 ? maxRows - row : 0;
       const count = Math.min(left, room);
       if (count <= 0) return;
       const ends = count === left;
-      const outs = request.logits === 'all' ? count : request.logits === 'last' && ends ? 1 : 0;
-      pieces.push({ index, count, outs });
-      rows -= count;
-      outRows -= outs;
+      const outRows = request.outRows === 'all' ? count : request.outRows === 'last' && ends ? 1 : 0;
+      const tokens = request.tokens.subarray(from, from + count);
+      parts.push({ index, from, tokens, before: states[index]!, row, outRow, outRows });
+      row += count;
+      outRow += outRows;
     });
-    return pieces;
+    return parts;
   }
 
-  async #runCall(
-    batch: readonly ForwardRequest[],
-    progress: readonly Progress[],
-    pieces: readonly Piece[],
-    options: RunOptions,
-  ): Promise<void> {
+  async #runCall(parts: readonly CallPart[], options: RunOptions): Promise<PagedState[]> {
     throwIfAborted(options.signal);
-    const parts: CallPart[] = [];
     const successors: PagedState[] = [];
     try {
-      for (const { index, count } of pieces) {
-        const { state, done } = progress[index]!;
-        const tokens = Int32Array.from(batch[index]!.tokens.slice(done, done + count));
-        parts.push({ before: state, tokens });
-        successors.push(this.#o.store.extend(state, tokens));
+      for (const part of parts) {
+        successors.push(options.successor?.(part) ?? this.#o.store.extend(part.before, part.tokens));
       }
-      const sequences = pieces.map(({ count, outs }, i): CallSequence => ({
-        tokens: parts[i]!.tokens,
-        startPosition: parts[i]!.before.length,
-        fixedIn: parts[i]!.before.fixed.address,
-        fixedOut: successors[i]!.fixed.address,
-        pages: successors[i]!.pages.map((page) => page.slab.address),
-        outRows: Array.from({ length: outs }, (_, row) => count - outs + row),
-      }));
-      const context = await this.#execute(sequences, parts, options);
-      let outRow = 0;
-      const logits = context.buffer(this.#o.logits);
-      pieces.forEach(({ index, outs }) => {
-        for (let i = 0; i < outs; i++, outRow++) {
-          progress[index]!.logits.push(logits.slice(outRow * this.#o.vocabSize, (outRow + 1) * this.#o.vocabSize));
-        }
-      });
-      options.inspect?.(context);
+      await this.#execute(parts, successors, options);
     } catch (error) {
       for (const state of successors) state.release();
       throw error;
     }
-    pieces.forEach(({ index, count }, i) => {
-      const entry = progress[index]!;
-      entry.state.release();
-      entry.state = successors[i]!;
-      entry.done += count;
-    });
+    return successors;
   }
 
-  async #execute(
-    sequences: readonly CallSequence[],
-    parts: readonly CallPart[],
-    options: RunOptions,
-  ): Promise<CallContext> {
+  async #execute(parts: readonly CallPart[], successors: readonly PagedState[], options: RunOptions): Promise<void> {
+    const sequences = parts.map(({ tokens, before, outRows }, i): CallSequence => ({
+      tokens,
+      startPosition: before.length,
+      fixedIn: before.fixed.address,
+      fixedOut: successors[i]!.fixed.address,
+      pages: successors[i]!.pages.map((page) => page.slab.address),
+      outRows: Array.from({ length: outRows }, (_, row) => tokens.length - outRows + row),
+    }));
     const sizes = callSizes(sequences);
     const { plan, loaded } = options.plan(sizes.rows, sizes.outRows);
     this.#workspace = this.#atLeast(this.#workspace, 4 * plan.workspaceWords, 'activations');
@@ -182,8 +171,6 @@ export class Runner {
     const words = new Float32Array(bytes.buffer, bytes.byteOffset, bytes.byteLength >> 2);
     const context: CallContext = {
       parts,
-      rows: sizes.rows,
-      outRows: sizes.outRows,
       buffer(name) {
         const buffer = plan.buffers.get(name);
         if (!buffer) throw new PlumblineError('plan_invalid', `the plan has no buffer ${name}`);
@@ -197,11 +184,11 @@ export class Runner {
     options.signal?.addEventListener('abort', cancel, { once: true });
     try {
       const outcome = await this.#o.backend.execute({ plan: loaded, workspace: this.#workspace, call });
-      if (outcome === 'cancelled') throwIfAborted(options.signal);
+      if (outcome === 'cancelled') throw cancelled();
     } finally {
       options.signal?.removeEventListener('abort', cancel);
     }
-    return context;
+    options.collect?.(context);
   }
 
   #atLeast(block: MemoryBlock, byteLength: number, purpose: string): MemoryBlock {
@@ -212,12 +199,15 @@ export class Runner {
   }
 }
 
-interface Piece {
-  readonly index: number;
-  readonly count: number;
-  readonly outs: number;
+/** Rows `first` … `first + count - 1` of a buffer of rows, as copies. */
+export function copyRows(buffer: Float32Array, width: number, first: number, count: number): Float32Array[] {
+  return Array.from({ length: count }, (_, i) => buffer.slice((first + i) * width, (first + i + 1) * width));
 }
 
 function throwIfAborted(signal: AbortSignal | undefined): void {
-  if (signal?.aborted) throw new PlumblineError('request_cancelled', 'the request was cancelled while it was computed');
+  if (signal?.aborted) throw cancelled();
+}
+
+function cancelled(): PlumblineError {
+  return new PlumblineError('request_cancelled', 'the request was cancelled while it was computed');
 }

@@ -18,14 +18,14 @@ import type { ActivationLaw } from '../../engine/plan/builder.js';
 import { PlanCache, type CachedPlan, type PlanKey } from '../../engine/plan/cache.js';
 import type { GateLowering, GatePolicy } from '../../engine/plan/phase.js';
 import type { WeightTable } from '../../engine/plan/weight-table.js';
-import { Runner, type CallContext } from '../../engine/runner.js';
+import { copyRows, Runner, type CallContext, type RunOptions } from '../../engine/runner.js';
 import { StateStore, stateLimits, type PagedState } from '../../engine/state/sequence-state.js';
 import type { RowTable } from '../../weights/gather.js';
 import type { BoundQwen } from './bind.js';
 import type { QwenConfig } from './config-types.js';
 import { phaseLowering, qwenLaws } from './laws.js';
 import type { NgramHash } from './ngram.js';
-import { buildQwenPlan, HEAD_INPUT, LOGITS, tapName } from './plan-builder.js';
+import { buildQwenPlan, HEAD_INPUT, LOGITS, RESIDUAL, tapName } from './plan-builder.js';
 import { pleInput } from './plan-residual.js';
 import { qwenStateLayout, type QwenStateLayout } from './state-layout.js';
 
@@ -99,24 +99,43 @@ export class QwenModel implements LanguageModel {
     const limits = stateLimits(this.#state.layout, options.sequences, options.contextLength);
     this.#store = new StateStore(backend, this.#state.layout, limits);
     this.#plans = new PlanCache(backend, (key) => this.buildPlan(key));
-    const maxOutRows = maxHeadRows(config.vocabSize, options.maxRows);
     this.#runner = new Runner({
       backend,
       store: this.#store,
       maxRows: options.maxRows,
-      maxOutRows,
-      vocabSize: config.vocabSize,
+      maxOutRows: maxHeadRows(config.vocabSize, options.maxRows),
       workspaceWords: options.workspaceWords,
-      logits: LOGITS,
     });
+  }
+
+  /** Elements of the residual of one token: all streams. */
+  get hiddenWidth(): number {
+    const { config } = this;
+    return (config.family === 'qwen4_exp' ? config.hyperConnections.streams : 1) * config.hiddenSize;
   }
 
   newState(): SequenceState {
     return this.#store.empty();
   }
 
-  forward(batch: readonly ForwardRequest[], options: ForwardOptions): Promise<ForwardResult[]> {
-    return this.#forward(batch, options, false, undefined);
+  async forward(batch: readonly ForwardRequest[], options: ForwardOptions): Promise<ForwardResult[]> {
+    const { hiddenWidth } = this;
+    const rows = batch.map(() => ({ logits: [] as Float32Array[], hidden: [] as Float32Array[] }));
+    const states = await this.#run(batch, options, false, (call) => {
+      for (const { index, row, tokens, outRow, outRows } of call.parts) {
+        rows[index]!.logits.push(...copyRows(call.buffer(LOGITS), this.vocabSize, outRow, outRows));
+        const wanted = batch[index]!.hidden ?? 'none';
+        if (wanted === 'none') continue;
+        const hidden = copyRows(call.buffer(RESIDUAL), hiddenWidth, row, tokens.length);
+        rows[index]!.hidden.push(...hidden);
+      }
+    });
+    return states.map((state, index) => {
+      const { logits, hidden } = rows[index]!;
+      const wanted = batch[index]!.hidden ?? 'none';
+      if (wanted === 'none') return { state, logits };
+      return { state, logits, hidden: wanted === 'last' ? hidden.slice(-1) : hidden };
+    });
   }
 
   /** A forward of one sequence, all rows, that also returns the residual before every layer. For verification. */
@@ -124,18 +143,20 @@ export class QwenModel implements LanguageModel {
     request: Omit<ForwardRequest, 'logits'>,
     options: ForwardOptions,
   ): Promise<{ readonly result: ForwardResult; readonly taps: Taps }> {
-    const rows = request.tokens.length;
-    const parts: Float32Array[][] = Array.from({ length: this.config.layerCount + 1 }, () => []);
-    const inspect = (call: CallContext): void => {
-      parts.forEach((list, layer) => {
-        const name = layer < this.config.layerCount ? tapName(layer) : HEAD_INPUT;
-        const buffer = call.buffer(name);
-        list.push(buffer.slice(0, call.rows * this.#width(layer)));
-      });
+    const { layerCount, hiddenSize } = this.config;
+    const layers: Float32Array[][] = Array.from({ length: layerCount }, () => []);
+    const headInput: Float32Array[] = [];
+    const logits: Float32Array[] = [];
+    const [state] = await this.#run([{ ...request, logits: 'all' }], options, true, (call) => {
+      const rows = call.parts[0]!.tokens.length;
+      layers.forEach((list, layer) => list.push(...copyRows(call.buffer(tapName(layer)), this.hiddenWidth, 0, rows)));
+      headInput.push(...copyRows(call.buffer(HEAD_INPUT), hiddenSize, 0, rows));
+      logits.push(...copyRows(call.buffer(LOGITS), this.vocabSize, 0, rows));
+    });
+    return {
+      result: { state: state!, logits },
+      taps: { layers: layers.map(joinRows), headInput: joinRows(headInput) },
     };
-    const [result] = await this.#forward([{ ...request, logits: 'all' }], options, true, inspect);
-    const joined = parts.map((list, layer) => join(list, rows * this.#width(layer)));
-    return { result: result!, taps: { layers: joined.slice(0, -1), headInput: joined[joined.length - 1]! } };
   }
 
   /** The plan of a key, for printing. */
@@ -189,26 +210,25 @@ export class QwenModel implements LanguageModel {
     this.#o.release();
   }
 
-  #forward(
+  #run(
     batch: readonly ForwardRequest[],
     { phase, signal }: ForwardOptions,
     taps: boolean,
-    inspect: ((call: CallContext) => void) | undefined,
-  ): Promise<ForwardResult[]> {
+    collect: RunOptions['collect'],
+  ): Promise<PagedState[]> {
     for (const { state, tokens } of batch) this.#checkTokens(state, tokens);
     const lowering = phaseLowering(phase);
-    return this.#runner.forward(batch, {
+    const outLimit = maxHeadRows(this.vocabSize, this.#o.maxRows);
+    const requests = batch.map(({ state, tokens, logits }) => ({
+      state: state as PagedState,
+      tokens: Int32Array.from(tokens),
+      outRows: logits,
+    }));
+    return this.#runner.run(requests, {
       signal,
-      inspect,
+      collect,
       plan: (rows, outRows) =>
-        this.#plans.get(
-          this.planKey(
-            lowering,
-            bucket(rows, this.#o.maxRows),
-            bucket(outRows, maxHeadRows(this.vocabSize, this.#o.maxRows)),
-            taps,
-          ),
-        ),
+        this.#plans.get(this.planKey(lowering, bucket(rows, this.#o.maxRows), bucket(outRows, outLimit), taps)),
       fillInputs: (call) => this.#gatherNgrams(call, signal),
     });
   }
@@ -231,20 +251,12 @@ export class QwenModel implements LanguageModel {
   async #gatherNgrams(call: CallContext, signal: AbortSignal | undefined): Promise<void> {
     for (const { layer, hash, table } of this.#o.pleTables) {
       const out = call.buffer(pleInput(layer));
-      let from = 0;
-      for (const { before, tokens } of call.parts) {
+      const width = hash.heads * table.width;
+      for (const { before, tokens, row } of call.parts) {
         const ids = hash.rows(tokens, ngramHistory(before, hash.emptyHistory()));
-        const width = hash.heads * table.width;
-        await table.gather(ids, out.subarray(from * width, (from + tokens.length) * width), signal);
-        from += tokens.length;
+        await table.gather(ids, out.subarray(row * width, (row + tokens.length) * width), signal);
       }
     }
-  }
-
-  #width(layer: number): number {
-    const { config } = this;
-    const streams = config.family === 'qwen4_exp' && layer < config.layerCount ? config.hyperConnections.streams : 1;
-    return streams * config.hiddenSize;
   }
 }
 
@@ -263,12 +275,12 @@ function bucket(count: number, limit: number): number {
   return Math.min(size, limit);
 }
 
-function join(parts: readonly Float32Array[], length: number): Float32Array {
-  const whole = new Float32Array(length);
+function joinRows(rows: readonly Float32Array[]): Float32Array {
+  const whole = new Float32Array(rows.reduce((sum, row) => sum + row.length, 0));
   let at = 0;
-  for (const part of parts) {
-    whole.set(part, at);
-    at += part.length;
+  for (const row of rows) {
+    whole.set(row, at);
+    at += row.length;
   }
   return whole;
 }

@@ -15,6 +15,8 @@ import { addNgramEmbedding, readStreams, writeStreams } from './plan-residual.js
 
 /** Name of the tap before layer n. */
 export const tapName = (layer: number): string => `tap.${layer}`;
+/** Name of the residual [R, C * H]: after the plan, the hidden streams of every row. */
+export const RESIDUAL = 'residual';
 /** Name of the head's input [M, H]. */
 export const HEAD_INPUT = 'out.x';
 /** Name of the logits buffer [M, V]. */
@@ -34,7 +36,7 @@ function writePlan(options: QwenPlanOptions, weights: WeightTable): PlanBuilder 
   const { builder, config, bound } = c;
   const streams = config.family === 'qwen4_exp' ? config.hyperConnections.streams : 1;
   const width = streams * config.hiddenSize;
-  const residual = builder.buffer('residual', width);
+  const residual = builder.buffer(RESIDUAL, width);
   builder.op('embed', { out: residual.offset, width: config.hiddenSize, copies: streams, weight: bound.embed });
   bound.layers.forEach((layer, index) => {
     if (c.taps) {
