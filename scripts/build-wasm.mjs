@@ -36,10 +36,6 @@ function readStatus() {
 }
 
 async function build() {
-  if (!existsSync(join(root, entry))) {
-    console.log(`plumbline: ${entry} is missing; no wasm kernels were built`);
-    return;
-  }
   const key = { sources: hashFiles(root, listFiles(root, 'wasm')), flags: flags.join(' '), compiler: version };
   const unchanged = JSON.stringify(readStatus()) === JSON.stringify(key) && existsSync(join(root, output));
   if (unchanged && !force) {
