@@ -165,7 +165,7 @@ describe('batching', () => {
           assert.deepEqual(answerOf(outcome), answerOf(await outcomeOf(alone.scheduler.submit(requestOf(index)))));
         }
       }),
-      { numRuns: 150 },
+      { numRuns: 60 },
     );
   });
 
@@ -202,7 +202,7 @@ describe('batching', () => {
     const { model, scheduler } = setUp();
     let timers = 0;
     const interval = setInterval(() => timers++, 0);
-    await outcomeOf(scheduler.submit(makeRequest({ maxTokens: 2000 })));
+    await outcomeOf(scheduler.submit(makeRequest({ maxTokens: 500 })));
     clearInterval(interval);
     assert.ok(timers > 0);
     assert.equal(model.liveStates, 0);
@@ -351,6 +351,16 @@ describe('cancellation', () => {
     forwards.open();
     assert.deepEqual((await Promise.all(outcomes)).map(code), ['request_cancelled', 'request_cancelled']);
     await until(() => model.liveStates === 0);
+  });
+
+  test('forgets what nobody will read', async () => {
+    const { scheduler } = setUp();
+    const abort = new AbortController();
+    const events = scheduler.submit(makeRequest({ maxTokens: 1000, signal: abort.signal }));
+    await until(() => scheduler.stats().decoding === 1);
+    abort.abort();
+    const outcome = await outcomeOf(events);
+    assert.deepEqual([outcome.events, code(outcome)], [[], 'request_cancelled']);
   });
 
   test('by leaving the iteration', async () => {

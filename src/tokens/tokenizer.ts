@@ -3,8 +3,8 @@
  *
  * Invariants: the library encodes only; every id's bytes come from the vocabulary itself, because a single token may be
  * part of a UTF-8 sequence and has no text of its own. Encoding never drops a character (tokenizer-files.ts). Ids in
- * [0, vocabSize) may have no token (holes), and a model's lm_head may be wider than vocabSize: such ids have no bytes and
- * must never be drawn; the sampler's mask is made from `hasToken`.
+ * [0, vocabSize) may have no token (holes): they have no bytes and add no text. A model's lm_head may be wider than
+ * vocabSize: the sampler never draws the ids behind it.
  */
 import * as library from '@huggingface/tokenizers';
 import { PlumblineError } from '../errors.js';
