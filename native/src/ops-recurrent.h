@@ -91,7 +91,8 @@ static void delta_gates_work(const pl_run *run, const int32_t *op, int64_t from,
   const pl_plan *plan = run->plan;
   const pl_delta s = delta_shape(run, op);
   const int64_t units = 2 * s.key_heads + s.value_heads;
-  const float root = (float)(1.0 / sqrt((double)s.key_dim));
+  float root = (float)(1.0 / sqrt((double)s.key_dim));
+  if (plan->mtplx) root = pl_act(plan, root);
   for (int64_t unit = from; unit < to; unit++) {
     const int64_t row = unit / units, which = unit % units;
     if (which >= 2 * s.key_heads) {
