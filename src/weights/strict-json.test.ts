@@ -26,7 +26,7 @@ test('every document that JSON.stringify can write reads back as it was', () => 
   );
 });
 
-test('whatever JSON.parse refuses is refused, and whatever is accepted means the same', () => {
+test('whatever JSON.parse refuses is refused; of what it accepts, only repeated keys and infinite numbers are', () => {
   const soup = fc.array(
     fc.constantFrom(
       '{',
@@ -64,7 +64,7 @@ test('whatever JSON.parse refuses is refused, and whatever is accepted means the
       try {
         assert.deepEqual(plain(parse(text)), plain(expected));
       } catch (error) {
-        assert.ok(error instanceof Refused && error.message.includes('occurs twice'), String(error));
+        assert.ok(error instanceof Refused && /occurs twice|out of range/.test(error.message), String(error));
       }
     }),
     { numRuns: 2000 },
