@@ -171,7 +171,7 @@ export function parseChatRequest(body: unknown): ChatRequest {
   };
   return {
     ...generationParameters(fields, topLogprobs(fields), maxTokens(fields), ignoredFields(fields)),
-    turns: fields.messages.map(chatTurn),
+    turns: joinLeadingInstructions(fields.messages.map(chatTurn)),
     tools: fields.tool_choice === 'none' ? [] : (tools ?? []),
     templateArguments: templateArguments ?? {},
   };
@@ -215,6 +215,18 @@ function chatTurn(parsed: ParsedMessage): ChatTurn {
     case 'tool':
       return { role: 'tool', content: parsed.content, toolCallId: parsed.tool_call_id, name };
   }
+}
+
+/**
+ * Templates know one system message, at the start. Clients send their own instructions and the user's as two, so those
+ * that stand before everything else become one; later ones are the template's to take or to refuse.
+ */
+function joinLeadingInstructions(turns: readonly ChatTurn[]): readonly ChatTurn[] {
+  const first = turns.findIndex((turn) => turn.role !== 'system');
+  const leading = turns.slice(0, first === -1 ? turns.length : first);
+  if (leading.length < 2) return turns;
+  const content = leading.map((turn) => turn.content).join('\n\n');
+  return [{ role: 'system', content }, ...turns.slice(leading.length)];
 }
 
 function ignoredFields(fields: ParsedBody): string[] {
