@@ -128,10 +128,10 @@ export function opWord(index: i32): usize {
   return op + (<usize>index << 2);
 }
 
-/** Rows of an op with a `rows` field: 0 is the trunk's, 1 the head's. */
+/** Rows of an op with a `rows` field: 0 is the trunk's, 1 the head's, n >= 2 is n for each of the trunk's. */
 @inline
 export function rowsOf(which: i32): i32 {
-  return which == 0 ? trunkRows : headRows;
+  return which == 1 ? headRows : trunkRows * max(which, 1);
 }
 
 @inline

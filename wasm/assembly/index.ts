@@ -25,11 +25,11 @@ export {
 export { SHARED_WORK } from './work';
 
 export { dotF32, dotsBf16, dotsF32, laneSum, prepareBf16, widen } from './dot';
-export { packBf16, packF32, tileQuarter } from './matmul';
+export { packBf16, packBf16Rows, packF32, tileQuarter } from './matmul';
 export { normRow, ropeRow } from './norm-rope';
 export { attention, weighValues } from './ops/attention';
 export { conv, convRow } from './ops/conv';
-export { deltaColumns, gatedDelta } from './ops/gated-delta';
+export { decayColumns, gatedDelta, writeColumns } from './ops/gated-delta';
 export { indexSelect } from './ops/index-select';
 export { linear, linearUnit } from './ops/linear';
 export { moeCombine, moeDown, moeGroup, moeUp, router } from './ops/moe';

@@ -8,6 +8,7 @@
 import { scratch, SCRATCH_BODY } from './context';
 import { dots, dtypeShift, prepareBf16, widen } from './dot';
 import { DTYPE_BF16, DTYPE_F32 } from './plan-ops';
+import { loadBf16x4 } from './rounding';
 
 /** Most weight rows of a unit of work; the row stride of its results, in float32. */
 export const UNIT_OUTS: i32 = 64;
@@ -118,9 +119,14 @@ function manyRows(rows: i32, k: i32, w: usize, dtype: i32, outs: i32, result: us
   }
   const weightBytes = <usize>k << <usize>dtypeShift(dtype);
   for (let o = 0; o < outs; o += TILE_OUTS) {
-    for (let r = 0; r < TILE_OUTS; r++) {
-      const row = min(o + r, outs - 1); // past the end: the last row again, never read
-      packRow(w + <usize>row * weightBytes, dtype, k, weights + (<usize>r << 4), 64, widened);
+    const from = w + <usize>o * weightBytes;
+    if (dtype == DTYPE_BF16 && (k & 15) == 0 && outs - o >= TILE_OUTS) {
+      packBf16Rows(from, weightBytes, count, weights);
+    } else {
+      for (let r = 0; r < TILE_OUTS; r++) {
+        const row = min(r, outs - o - 1); // past the end: the last row again, never read
+        packRow(from + <usize>row * weightBytes, dtype, k, weights + (<usize>r << 4), 64, widened);
+      }
     }
     for (let i = 0; i < rows; i += 2) {
       const to = result + <usize>i * UNIT_STRIDE + (<usize>o << 2);
@@ -170,6 +176,21 @@ export function packBf16(from: usize, count: i32, to: usize, step: usize, quarte
     v128.store(to + quarter + third, i32x4.shl(v128.load16x4_u(from, 24), 16));
     from += 32;
     to += step;
+  }
+}
+
+/** Four whole bfloat16 rows at once, quarter by quarter, so that the panel is written from start to end. */
+export function packBf16Rows(from: usize, rowBytes: usize, count: i32, to: usize): void {
+  for (let quarter: usize = 0; quarter < 32; quarter += 8) {
+    let at = from + quarter;
+    for (let i = 0; i < count; i++) {
+      v128.store(to, loadBf16x4(at));
+      v128.store(to, loadBf16x4(at + rowBytes), 16);
+      v128.store(to, loadBf16x4(at + 2 * rowBytes), 32);
+      v128.store(to, loadBf16x4(at + 3 * rowBytes), 48);
+      at += 32;
+      to += 64;
+    }
   }
 }
 

@@ -2,7 +2,7 @@
  * Op gatedDelta: the gated delta rule, token by token. A unit of work is one value head of one sequence.
  *
  * Invariants: the first token reads the state of the input slab and every token writes that of the output slab, which may
- * be the same memory; columns of the state are independent, so they are worked on four at a time.
+ * be the same memory; columns of the state are independent, so they are worked on side by side.
  */
 import {
   bufferField,
@@ -82,11 +82,15 @@ function deltaHead(sequence: i32, head: i32): void {
     const beta = f32x4.extract_lane(sigma4(v128.load32_splat(bufferField(GATED_DELTA_B) + (<usize>entry << 2))), 0);
     const value = mixed + (<usize>(2 * keys + head * valueDim) << 2);
     const out = bufferField(GATED_DELTA_OUT) + (<usize>entry * <usize>valueDim << 2);
-    for (let j = 0; j < valueDim; j += 4) {
+    const whole = valueDim & ~15;
+    for (let j = 0; j < whole; j += 16) {
       const at = <usize>j << 2;
-      const left = valueDim - j;
-      if (left >= 4) deltaColumns(from + at, state + at, valueDim, keyDim, decay, beta, value + at, out + at);
-      else deltaLastColumns(from + at, state + at, valueDim, keyDim, decay, beta, value + at, out + at, left);
+      decayColumns(from + at, state + at, valueDim, keyDim, decay);
+      writeColumns(state + at, valueDim, keyDim, beta, value + at, out + at);
+    }
+    for (let j = whole; j < valueDim; j += 4) {
+      const at = <usize>j << 2;
+      deltaLastColumns(from + at, state + at, valueDim, keyDim, decay, beta, value + at, out + at, valueDim - j);
     }
     from = state;
   }
@@ -120,45 +124,80 @@ function scaleQuery(x: usize, dim: i32, scale: f32): void {
 }
 
 /**
- * Four columns of one head: S = decay * S; delta = beta * (v - S^T k); S = S + k delta; out = A(S^T q). Rows of the state
- * are `valueDim` float32 apart; query and key lie in the scratch memory.
+ * 16 columns of one head, whose rows are `valueDim` float32 apart: S = decay * S, and what is stored under the key, S^T k,
+ * to the scratch memory. Query and key lie there too.
  */
-export function deltaColumns(
-  from: usize,
-  state: usize,
-  valueDim: i32,
-  keyDim: i32,
-  decay: f32,
-  beta: f32,
-  value: usize,
-  out: usize,
-): void {
+export function decayColumns(from: usize, state: usize, valueDim: i32, keyDim: i32, decay: f32): void {
   const stride = <usize>valueDim << 2;
-  const query = scratch + SCRATCH_BODY;
-  const keyOffset = <usize>(keyDim + 3) << 2;
-  const end = query + (<usize>keyDim << 2);
-  let stored = f32x4.splat(0);
-  let s = state;
-  for (let q = query; q < end; q += 4) {
-    const decayed = f32x4.mul(f32x4.splat(decay), v128.load(from));
-    v128.store(s, decayed);
-    stored = f32x4.add(f32x4.mul(v128.load32_splat(q + keyOffset), decayed), stored);
+  const by = f32x4.splat(decay);
+  let key = scratch + SCRATCH_BODY + (<usize>(keyDim + 3) << 2);
+  const end = key + (<usize>keyDim << 2);
+  let a = f32x4.splat(0);
+  let b = a;
+  let c = a;
+  let d = a;
+  for (; key < end; key += 4) {
+    const k = v128.load32_splat(key);
+    let s = f32x4.mul(by, v128.load(from));
+    v128.store(state, s);
+    a = f32x4.add(f32x4.mul(k, s), a);
+    s = f32x4.mul(by, v128.load(from, 16));
+    v128.store(state, s, 16);
+    b = f32x4.add(f32x4.mul(k, s), b);
+    s = f32x4.mul(by, v128.load(from, 32));
+    v128.store(state, s, 32);
+    c = f32x4.add(f32x4.mul(k, s), c);
+    s = f32x4.mul(by, v128.load(from, 48));
+    v128.store(state, s, 48);
+    d = f32x4.add(f32x4.mul(k, s), d);
     from += stride;
-    s += stride;
+    state += stride;
   }
-  const delta = f32x4.mul(f32x4.splat(beta), f32x4.sub(v128.load(value), stored));
-  let o = f32x4.splat(0);
-  s = state;
-  for (let q = query; q < end; q += 4) {
-    const updated = f32x4.add(f32x4.mul(v128.load32_splat(q + keyOffset), delta), v128.load(s));
-    v128.store(s, updated);
-    o = f32x4.add(f32x4.mul(v128.load32_splat(q), updated), o);
-    s += stride;
-  }
-  v128.store(out, act4(o));
+  v128.store(scratch, a);
+  v128.store(scratch, b, 16);
+  v128.store(scratch, c, 32);
+  v128.store(scratch, d, 48);
 }
 
-/** The same for the last one to three columns. */
+/** Then delta = beta * (v - what is stored); S = S + k delta; out = A(S^T q). */
+export function writeColumns(state: usize, valueDim: i32, keyDim: i32, beta: f32, value: usize, out: usize): void {
+  const stride = <usize>valueDim << 2;
+  const by = f32x4.splat(beta);
+  const delta0 = f32x4.mul(by, f32x4.sub(v128.load(value), v128.load(scratch)));
+  const delta1 = f32x4.mul(by, f32x4.sub(v128.load(value, 16), v128.load(scratch, 16)));
+  const delta2 = f32x4.mul(by, f32x4.sub(v128.load(value, 32), v128.load(scratch, 32)));
+  const delta3 = f32x4.mul(by, f32x4.sub(v128.load(value, 48), v128.load(scratch, 48)));
+  const keyOffset = <usize>(keyDim + 3) << 2;
+  let query = scratch + SCRATCH_BODY;
+  const end = query + (<usize>keyDim << 2);
+  let a = f32x4.splat(0);
+  let b = a;
+  let c = a;
+  let d = a;
+  for (; query < end; query += 4) {
+    const q = v128.load32_splat(query);
+    const k = v128.load32_splat(query + keyOffset);
+    let s = f32x4.add(f32x4.mul(k, delta0), v128.load(state));
+    v128.store(state, s);
+    a = f32x4.add(f32x4.mul(q, s), a);
+    s = f32x4.add(f32x4.mul(k, delta1), v128.load(state, 16));
+    v128.store(state, s, 16);
+    b = f32x4.add(f32x4.mul(q, s), b);
+    s = f32x4.add(f32x4.mul(k, delta2), v128.load(state, 32));
+    v128.store(state, s, 32);
+    c = f32x4.add(f32x4.mul(q, s), c);
+    s = f32x4.add(f32x4.mul(k, delta3), v128.load(state, 48));
+    v128.store(state, s, 48);
+    d = f32x4.add(f32x4.mul(q, s), d);
+    state += stride;
+  }
+  v128.store(out, act4(a));
+  v128.store(out, act4(b), 16);
+  v128.store(out, act4(c), 32);
+  v128.store(out, act4(d), 48);
+}
+
+/** Both steps for up to four columns, of the last that do not fill 16. */
 function deltaLastColumns(
   from: usize,
   state: usize,

@@ -104,7 +104,10 @@ export function hcWrite(): void {
   for (let row = nextUnit(); row < trunkRows; row = nextUnit()) {
     const y = bufferField(HC_WRITE_Y) + (<usize>row * <usize>hidden << 2);
     for (let stream = row * streams; stream < (row + 1) * streams; stream++) {
-      const inject = v128.load32_splat(bufferField(HC_WRITE_INJECT) + (<usize>stream << 2));
+      const inject =
+        field(HC_WRITE_INJECT) < 0
+          ? f32x4.splat(1)
+          : v128.load32_splat(bufferField(HC_WRITE_INJECT) + (<usize>stream << 2));
       addScaled(bufferField(HC_WRITE_RESIDUAL) + (<usize>stream * <usize>hidden << 2), inject, y, hidden);
     }
   }

@@ -56,7 +56,7 @@ export class WorkerPool {
       return new Worker(SCRIPT, { name: `plumbline-wasm-${thread}`, workerData, execArgv: [] });
     });
     try {
-      await Promise.all(workers.map((worker) => once(worker, 'message')));
+      await Promise.all(workers.map((worker) => ready(worker)));
     } catch (cause) {
       await Promise.all(workers.map((worker) => worker.terminate()));
       throw new PlumblineError('backend_unavailable', 'the workers of the wasm backend did not start', { cause });
@@ -118,6 +118,17 @@ export class WorkerPool {
     this.#workers[0]?.unref();
     running?.reject(this.#failure);
   }
+}
+
+/** Resolves at the worker's first message; rejects when it ends without one. */
+async function ready(worker: Worker): Promise<void> {
+  const ended = new AbortController();
+  const onExit = (code: number): void => {
+    ended.abort(new PlumblineError('backend_unavailable', `a worker ended with code ${code} before it was ready`));
+  };
+  worker.once('exit', onExit);
+  await once(worker, 'message', { signal: ended.signal });
+  worker.off('exit', onExit);
 }
 
 /** Resolves when the worker has ended, which may have been before. */
