@@ -37,7 +37,7 @@ export function createApp(server: ServerContext): HttpApp {
   let stopping = false;
 
   const health = (authorized: boolean): HealthReport => ({
-    status: stopping ? 'stopping' : 'ok',
+    status: server.isBroken() ? 'broken' : stopping ? 'stopping' : 'ok',
     ...(authorized ? { ...server.health(), active_requests: active.size, recent_failures: telemetry.receipts } : {}),
   });
   const refuseWhenStopping = (): void => {
@@ -80,7 +80,10 @@ export function createApp(server: ServerContext): HttpApp {
       method: 'GET',
       path: '/health',
       summary: 'state, backend, memory, queue',
-      handler: (c) => c.json(health(c.get('authorized')), stopping ? 503 : 200),
+      handler: (c) => {
+        const report = health(c.get('authorized'));
+        return c.json(report, report.status === 'ok' ? 200 : 503);
+      },
     },
     {
       method: 'GET',

@@ -19,13 +19,23 @@ export interface ModelHealth {
     /** Why this backend: asked for, or what the automatic choice went by. */
     readonly reason: string;
   };
-  /** Bytes by purpose, as planned before loading. */
-  readonly memory_plan: Readonly<Record<string, number>>;
+  readonly memory: {
+    /** As planned before loading; lines that are not counted stay on disk. */
+    readonly plan: readonly { readonly name: string; readonly bytes: number; readonly counted: boolean }[];
+    readonly needed_bytes: number;
+    readonly available_bytes: number;
+    /** Held by the backend now. */
+    readonly allocated_bytes: number;
+    readonly mapped_bytes: number;
+  };
   readonly queue: {
+    /** `accepting`, or why nothing is taken. */
+    readonly mode: string;
     readonly running: number;
     readonly waiting: number;
     readonly parallel: number;
     readonly max_queue: number;
+    readonly totals: Readonly<Record<string, number>>;
   };
   readonly declined: readonly DeclinedPath[];
 }
@@ -37,7 +47,8 @@ export interface HealthDetails {
 }
 
 export interface HealthReport extends Partial<HealthDetails> {
-  readonly status: 'ok' | 'stopping';
+  /** broken: a failure has made the process unusable; start it again. */
+  readonly status: 'ok' | 'stopping' | 'broken';
   readonly active_requests?: number;
   /** The latest failed generations, newest first. */
   readonly recent_failures?: readonly FailureReceipt[];

@@ -1,0 +1,208 @@
+/**
+ * Puts one model together from its parts: backend, weights, tokenizer, chat format, scheduler. What comes out is the
+ * `ServedModel` that the wire formats work with, whether behind a server or in a command.
+ *
+ * Invariants: cheap checks come before expensive ones (tokenizer before weights); on a failure everything that was opened
+ * is closed again; `close` gives everything back, once.
+ */
+import { basename, resolve } from 'node:path';
+import type { ServedModel } from '../api/served-model.js';
+import { ChatFormat } from '../chat/chat-format.js';
+import type { Options } from '../config.js';
+import { openBackend, type OpenedBackend } from '../engine/backends/open-backend.js';
+import type { LanguageModel } from '../engine/model.js';
+import { PlumblineError } from '../errors.js';
+import { loadModel, type FamilyLoadOptions, type LoadedModel } from '../families/load.js';
+import type { LiveFigures } from '../observe/metrics.js';
+import { resolveSampling } from '../sample/resolve-sampling.js';
+import { createSampler, type RequestSampler } from '../sample/sampler.js';
+import type { RowContext } from '../sample/validity.js';
+import { Scheduler } from '../schedule/scheduler.js';
+import type { GenerationRequest } from '../schedule/request.js';
+import { TextAssembler } from '../tokens/text-assembler.js';
+import { Tokenizer } from '../tokens/tokenizer.js';
+import type { DeclinedPath, ModelHealth } from './health.js';
+import { embeddedModelFolder, packageVersion } from './package-info.js';
+
+/** Told while a model opens, so that a terminal or a log can show it. */
+export interface OpenObserver extends Pick<FamilyLoadOptions, 'onMemoryPlan' | 'progress' | 'signal'> {
+  readonly onBackend?: ((opened: OpenedBackend) => void) | undefined;
+}
+
+/**
+ * What only tests can reach: no flag, variable or public function leads here.
+ */
+export interface TestSeams {
+  /** May change a row of logits in place, where the engine hands it to the validity check. */
+  readonly rowHook?: ((row: Float32Array, context: RowContext, request: GenerationRequest) => void) | undefined;
+}
+
+export interface OpenedModel {
+  readonly served: ServedModel;
+  readonly loaded: LoadedModel;
+  readonly backend: OpenedBackend;
+  readonly folder: string;
+  health(): ModelHealth;
+  live(): LiveFigures;
+  /** Whether a failure has made the process unusable until it is started again. */
+  isBroken(): boolean;
+  /** Ends what runs (after at most `drainMs`) and gives everything back. */
+  close(drainMs: number): Promise<void>;
+}
+
+/** @throws what tokenizer, backend and checkpoint throw; nothing stays open then. */
+export async function openModel(
+  options: Options,
+  observer: OpenObserver = {},
+  seams: TestSeams = {},
+): Promise<OpenedModel> {
+  const folder = resolve(options.model ?? embeddedModelFolder());
+  const opened: (() => Promise<void>)[] = [];
+  const closeAll = async (): Promise<void> => {
+    for (const close of opened.splice(0).reverse()) await close();
+  };
+  try {
+    const tokenizer = await Tokenizer.load(folder);
+    const chat = await ChatFormat.load(folder, tokenizer);
+    const backend = await openBackend(options.backend, options.threads);
+    opened.push(async () => backend.backend.close());
+    observer.onBackend?.(backend);
+    const loaded = await loadModel({
+      dir: folder,
+      id: options.modelId ?? basename(folder),
+      backend: backend.backend,
+      dtype: options.dtype,
+      contextLength: options.context,
+      gatePolicy: 'strict',
+      maxRows: Math.max(options.prefillChunk, options.parallel),
+      sequences: options.parallel,
+      onMemoryPlan: observer.onMemoryPlan,
+      progress: observer.progress,
+      signal: observer.signal,
+    });
+    opened.push(async () => loaded.model.close());
+    requireKnownIds(tokenizer, loaded.model);
+    const scheduler = new Scheduler({
+      model: loaded.model,
+      createSampler: (request) => sampler(request, loaded, options, tokenizer.vocabSize, seams),
+      maxParallel: options.parallel,
+      maxQueue: options.maxQueue,
+      prefillChunk: options.prefillChunk,
+    });
+    return {
+      served: servedModel(loaded, backend, tokenizer, chat, scheduler, options),
+      loaded,
+      backend,
+      folder,
+      health: () => modelHealth(loaded, backend, scheduler, options),
+      live: () => {
+        const { running, queued } = scheduler.stats();
+        return { running, waiting: queued };
+      },
+      isBroken: () => scheduler.stats().mode === 'broken',
+      close: async (drainMs) => {
+        await scheduler.shutdown({ drainMs });
+        await closeAll();
+      },
+    };
+  } catch (thrown) {
+    await closeAll();
+    throw thrown;
+  }
+}
+
+function requireKnownIds(tokenizer: Tokenizer, model: LanguageModel): void {
+  if (tokenizer.vocabSize <= model.vocabSize) return;
+  throw new PlumblineError(
+    'tokenizer_invalid',
+    `tokenizer.json has ids up to ${tokenizer.vocabSize - 1}, the model a vocabulary of ${model.vocabSize}`,
+  );
+}
+
+function sampler(
+  request: GenerationRequest,
+  { model, generation }: LoadedModel,
+  flags: Options,
+  tokenizerSize: number,
+  { rowHook }: TestSeams,
+): RequestSampler {
+  const settings = resolveSampling(request.sampling, flags, generation, model.laws.samplingDefaults);
+  const made = createSampler(model.laws.sampler, settings, {
+    vocabSize: model.vocabSize,
+    tokenizerSize,
+    rowDtype: model.activationLaw.startsWith('bf16') ? 'bf16' : 'f32',
+    topLogprobs: request.topLogprobs,
+  });
+  if (rowHook === undefined) return made;
+  return {
+    seed: made.seed,
+    next(row, context) {
+      rowHook(row, context, request);
+      return made.next(row, context);
+    },
+  };
+}
+
+function servedModel(
+  { model, generation, eosTokenIds }: LoadedModel,
+  { backend }: OpenedBackend,
+  tokenizer: Tokenizer,
+  chat: ChatFormat,
+  scheduler: Scheduler,
+  options: Options,
+): ServedModel {
+  const { eos, pad } = tokenizer.namedTokens;
+  const named = [eos, pad].flatMap((token) => (token === undefined ? [] : (tokenizer.addedTokenId(token) ?? [])));
+  const padId = generation.padTokenId === undefined ? [] : [generation.padTokenId];
+  return {
+    id: model.id,
+    family: model.family,
+    createdAt: Math.floor(Date.now() / 1000),
+    vocabSize: model.vocabSize,
+    contextLength: model.contextLength,
+    defaultMaxTokens: options.maxTokens,
+    timeoutMs: options.requestTimeoutS > 0 ? options.requestTimeoutS * 1000 : undefined,
+    stopTokenIds: [...new Set([...eosTokenIds, ...generation.eosTokenIds, ...padId, ...named])],
+    build: { version: packageVersion(), backend: backend.name, activationLaw: model.activationLaw },
+    encode: (text) => tokenizer.encode(text, { addSpecialTokens: true }),
+    tokenBytes: (id) => tokenizer.tokenBytes(id),
+    textSink: (stop) => new TextAssembler(tokenizer, { stop }),
+    chat,
+    submit: (request) => scheduler.submit(request),
+  };
+}
+
+function modelHealth(
+  { model, memory, report }: LoadedModel,
+  { backend, reason, declined }: OpenedBackend,
+  scheduler: Scheduler,
+  options: Options,
+): ModelHealth {
+  const { mode, running, queued, totals } = scheduler.stats();
+  const paths: DeclinedPath[] = declined.map((passed) => ({
+    path: `backend ${passed.backend}`,
+    reason: passed.reason,
+  }));
+  if (backend.mapFile === undefined) {
+    paths.push({ path: 'mapped weights', reason: `the ${backend.name} backend cannot map files; weights were read` });
+  }
+  for (const [part, bytes] of Object.entries(report.unservedBytes)) {
+    if (bytes > 0) paths.push({ path: part, reason: 'the checkpoint has it; it was not loaded' });
+  }
+  return {
+    id: model.id,
+    family: model.family,
+    context_length: model.contextLength,
+    activation_law: model.activationLaw,
+    backend: { name: backend.name, isa: backend.isa, threads: backend.threads, reason },
+    memory: {
+      plan: memory.lines.map(({ name, bytes, counted }) => ({ name, bytes, counted })),
+      needed_bytes: memory.neededBytes,
+      available_bytes: memory.availableBytes,
+      allocated_bytes: backend.memory().allocated,
+      mapped_bytes: backend.memory().mapped,
+    },
+    queue: { mode, running, waiting: queued, parallel: options.parallel, max_queue: options.maxQueue, totals },
+    declined: paths,
+  };
+}
