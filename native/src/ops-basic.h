@@ -11,7 +11,10 @@ enum { COLUMNS = 512 }; /* elements of a row in one unit, where rows are cut */
 
 INLINE int64_t pl_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 INLINE int64_t pl_min(int64_t a, int64_t b) { return a < b ? a : b; }
-INLINE int64_t pl_row_count(const pl_run *run, int32_t rows) { return rows == 0 ? run->call->rows : run->call->out_rows; }
+/* 0: the trunk's rows, 1: the selected ones, n >= 2: n rows for each of the trunk. */
+INLINE int64_t pl_row_count(const pl_run *run, int32_t rows) {
+  return rows == 1 ? run->call->out_rows : (int64_t)run->call->rows * (rows ? rows : 1);
+}
 INLINE float *pl_at(const pl_run *run, int32_t buffer, int64_t row, int64_t width) {
   return run->workspace + buffer + row * width;
 }
@@ -143,7 +146,7 @@ static void hc_write_work(const pl_run *run, const int32_t *op, int64_t from, in
     int64_t row = unit / streams, c = unit % streams;
     float *residual = pl_at(run, op[HC_WRITE_RESIDUAL], row, hidden * streams) + c * hidden;
     const float *y = pl_at(run, op[HC_WRITE_Y], row, hidden);
-    const f32x16 inject = v_set(pl_at(run, op[HC_WRITE_INJECT], row, streams)[c]);
+    const f32x16 inject = v_set(op[HC_WRITE_INJECT] < 0 ? 1.0f : pl_at(run, op[HC_WRITE_INJECT], row, streams)[c]);
     FOR_LANES(i, left, hidden) {
       int lanes = LANES_LEFT(left);
       f32x16 step = v_act(plan, v_mul(inject, v_load_n(y + i, lanes)));

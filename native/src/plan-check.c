@@ -140,7 +140,15 @@ static bool shared(pl_check *c, int64_t per_row, int64_t bytes) {
   return true;
 }
 
-static int64_t rows_of(const pl_check *c, int32_t rows) { return rows ? c->plan->out_capacity : c->plan->row_capacity; }
+enum { MOST_SUBROWS = 64 };
+/* 0: the trunk's rows, 1: the selected ones, n >= 2: n rows for each of the trunk. */
+static int64_t rows_of(const pl_check *c, int32_t rows) {
+  return rows == 1 ? c->plan->out_capacity : times(c->plan->row_capacity, rows ? rows : 1);
+}
+static bool rows_field(pl_check *c, int32_t rows) {
+  if (rows >= 0 && rows <= MOST_SUBROWS) return true;
+  return pl_refuse(c, "rows = %d is not in 0 to %d", rows, MOST_SUBROWS);
+}
 
 /* ---- ops ---- */
 
@@ -158,7 +166,7 @@ static bool check_embed(pl_check *c, const int32_t *op, int64_t R) {
 
 static bool check_norm(pl_check *c, const int32_t *op) {
   const int32_t width = op[NORM_WIDTH];
-  return bit_field(c, "rows", op[NORM_ROWS]) && any_size(c, "width", width) && any_size(c, "group", op[NORM_GROUP]) &&
+  return rows_field(c, op[NORM_ROWS]) && any_size(c, "width", width) && any_size(c, "group", op[NORM_GROUP]) &&
          divides(c, "group", op[NORM_GROUP], "width", width) && positive_float(c, "eps", op[NORM_EPS]) &&
          vector(c, "gain", op[NORM_GAIN], width) && buffer(c, "in", op[NORM_IN], PL_SAME, rows_of(c, op[NORM_ROWS]), width) &&
          buffer(c, "out", op[NORM_OUT], PL_OUT, rows_of(c, op[NORM_ROWS]), width);
@@ -166,7 +174,7 @@ static bool check_norm(pl_check *c, const int32_t *op) {
 
 static bool check_linear(pl_check *c, const int32_t *op) {
   const int32_t k = op[LINEAR_IN_WIDTH];
-  if (!bit_field(c, "rows", op[LINEAR_ROWS]) || !any_size(c, "inWidth", k)) return false;
+  if (!rows_field(c, op[LINEAR_ROWS]) || !any_size(c, "inWidth", k)) return false;
   const int64_t rows = rows_of(c, op[LINEAR_ROWS]);
   if (!buffer(c, "in", op[LINEAR_IN], PL_IN, rows, k)) return false;
   for (int32_t i = 0; i < op[LINEAR_SEGMENTS]; i++) {
@@ -186,8 +194,8 @@ static bool check_linear(pl_check *c, const int32_t *op) {
 }
 
 static bool check_hc_act(pl_check *c, const int32_t *op) {
-  const int64_t rows = op[HC_ACT_ROWS] == 0 || op[HC_ACT_ROWS] == 1 ? rows_of(c, op[HC_ACT_ROWS]) : 0;
-  if (!bit_field(c, "rows", op[HC_ACT_ROWS]) || !any_size(c, "rank", op[HC_ACT_RANK]) ||
+  const int64_t rows = op[HC_ACT_ROWS] >= 0 && op[HC_ACT_ROWS] <= MOST_SUBROWS ? rows_of(c, op[HC_ACT_ROWS]) : 0;
+  if (!rows_field(c, op[HC_ACT_ROWS]) || !any_size(c, "rank", op[HC_ACT_RANK]) ||
       !any_size(c, "streams", op[HC_ACT_STREAMS]) || !bit_field(c, "lowering", op[HC_ACT_LOWERING]) ||
       !buffer(c, "down", op[HC_ACT_DOWN], PL_OUT, rows, op[HC_ACT_RANK])) {
     return false;
@@ -197,7 +205,7 @@ static bool check_hc_act(pl_check *c, const int32_t *op) {
 }
 
 static bool check_hc_mix(pl_check *c, const int32_t *op) {
-  if (!bit_field(c, "rows", op[HC_MIX_ROWS]) || !any_size(c, "hidden", op[HC_MIX_HIDDEN]) ||
+  if (!rows_field(c, op[HC_MIX_ROWS]) || !any_size(c, "hidden", op[HC_MIX_HIDDEN]) ||
       !any_size(c, "streams", op[HC_MIX_STREAMS])) {
     return false;
   }
@@ -210,7 +218,7 @@ static bool check_hc_write(pl_check *c, const int32_t *op, int64_t R) {
   const int32_t hidden = op[HC_WRITE_HIDDEN], streams = op[HC_WRITE_STREAMS];
   return any_size(c, "hidden", hidden) && any_size(c, "streams", streams) &&
          buffer(c, "residual", op[HC_WRITE_RESIDUAL], PL_OUT, R, times(hidden, streams)) &&
-         buffer(c, "inject", op[HC_WRITE_INJECT], PL_IN, R, streams) && buffer(c, "y", op[HC_WRITE_Y], PL_IN, R, hidden);
+         (op[HC_WRITE_INJECT] == -1 || buffer(c, "inject", op[HC_WRITE_INJECT], PL_IN, R, streams)) && buffer(c, "y", op[HC_WRITE_Y], PL_IN, R, hidden);
 }
 
 static bool check_conv(pl_check *c, const int32_t *op, int64_t R) {
@@ -375,7 +383,7 @@ static bool check_swiglu(pl_check *c, const int32_t *op, int64_t R) {
 
 static bool check_add(pl_check *c, const int32_t *op) {
   const int32_t width = op[ADD_WIDTH];
-  return bit_field(c, "rows", op[ADD_ROWS]) && any_size(c, "width", width) &&
+  return rows_field(c, op[ADD_ROWS]) && any_size(c, "width", width) &&
          buffer(c, "a", op[ADD_A], PL_SAME, rows_of(c, op[ADD_ROWS]), width) &&
          buffer(c, "b", op[ADD_B], PL_SAME, rows_of(c, op[ADD_ROWS]), width) &&
          buffer(c, "out", op[ADD_OUT], PL_OUT, rows_of(c, op[ADD_ROWS]), width);

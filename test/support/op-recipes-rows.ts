@@ -28,15 +28,16 @@ export const ROW_RECIPES = {
     },
   },
   linear: {
-    variants: 3,
+    variants: 4,
     write: (c, v) => {
-      const inWidth = [37, 64, 5][v]!;
+      const inWidth = [37, 64, 5, 19][v]!;
       const rows = v === 1 ? 'M' : 'R';
-      const source = c.input('in', inWidth, 1, rows);
-      c.output('wide', 24, rows);
-      c.output('narrow', 3, rows);
-      c.linear({ rows: v === 1 ? 1 : 0, in: source, inWidth, segments: 3 }, [
-        { weight: c.weight('a', 19 * inWidth, DTYPES[v]), out: 'wide', outColumn: 2, outs: 19 },
+      const subrows = v === 3 ? 3 : 1;
+      const source = c.input('in', inWidth * subrows, 1, rows);
+      c.output('wide', 24 * subrows, rows);
+      c.output('narrow', 3 * subrows, rows);
+      c.linear({ rows: [0, 1, 0, subrows][v]!, in: source, inWidth, segments: 3 }, [
+        { weight: c.weight('a', 19 * inWidth, DTYPES[v % 3]), out: 'wide', outColumn: 2, outs: 19 },
         {
           weight: c.weight('b', 3 * inWidth, DTYPES[(v + 1) % 3]),
           bias: c.weight('bias', 3),
@@ -69,10 +70,11 @@ export const ROW_RECIPES = {
     },
   },
   hcWrite: {
-    variants: 1,
-    write: (c) => {
+    variants: 2,
+    write: (c, v) => {
       const residual = c.input('residual', 57, 2);
-      c.add('hcWrite', { residual, inject: c.input('inject', 3), y: c.input('y', 19), hidden: 19, streams: 3 });
+      const inject = v === 0 ? c.input('inject', 3) : -1;
+      c.add('hcWrite', { residual, inject, y: c.input('y', 19), hidden: 19, streams: 3 });
     },
   },
   gatedNorm: {

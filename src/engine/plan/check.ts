@@ -79,7 +79,9 @@ function checkOp(op: DecodedOp, index: number, header: PlanHeader, program: Plan
 
 /** Integers that may be 0; every other plain integer is a size or count and at least 1. */
 const MAY_BE_ZERO = new Set(['outColumn']);
-const FLAGS = new Set(['rows', 'silu', 'normalise']);
+const FLAGS = new Set(['silu', 'normalise']);
+/** Most rows that a row of the call may stand for. */
+const MOST_SUBROWS = 64;
 
 function fieldComplaint(kind: FieldKind, name: string, values: Values, op: DecodedOp, header: PlanHeader): Complaint {
   const value = values[name]!;
@@ -103,6 +105,7 @@ function fieldComplaint(kind: FieldKind, name: string, values: Values, op: Decod
     case 'lowering':
       return isBit(value) ? tableComplaint(op, value, header) : 'is neither 0 (standalone) nor 1 (fused)';
     case 'int':
+      if (name === 'rows') return value >= 0 && value <= MOST_SUBROWS ? undefined : `is not in 0 to ${MOST_SUBROWS}`;
       if (FLAGS.has(name)) return isBit(value) ? undefined : 'is neither 0 nor 1';
       return value < (mayBeZero(op, name) ? 0 : 1) ? 'is too small' : undefined;
   }

@@ -37,7 +37,7 @@ type BufferRules = {
   readonly [Name in OpName]: Readonly<Partial<Record<keyof OpFields<Name>, BufferRule<Name>>>>;
 };
 
-/** `rows` is R, or M where the op has a field `rows` that says so. */
+/** `rows` is R, or what the op's field `rows` says: M, or n rows for each of R. */
 const RULES: BufferRules = {
   embed: { out: { access: 'out', words: (op, rows) => rows * op.width * op.copies } },
   norm: {
@@ -158,7 +158,7 @@ const RULES: BufferRules = {
 /** The workspace extents of an op for these row counts; buffers that are absent (-1) have none. */
 export function opExtents(op: DecodedOp, counts: RowCounts): Extent[] {
   const fields: Readonly<Record<string, number>> = op.fields;
-  const rows = fields.rows === 1 ? counts.outRows : counts.rows;
+  const rows = fields.rows === 1 ? counts.outRows : counts.rows * Math.max(fields.rows ?? 1, 1);
   const rules = RULES[op.name] as Readonly<Record<string, BufferRule<OpName>>>;
   const spec: OpSpec = OPS[op.name];
   const extents = spec.fields.flatMap(({ name, kind }): Extent[] => {

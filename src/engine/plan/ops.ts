@@ -11,7 +11,8 @@
  * the table of the op's lowering; with float32 the formula of numerics/gate-tables.ts gateF32 (float64 exponential).
  * Constants such as 1e-6 and keyDim^-0.5 are the float32 nearest to them. max(0, x) is x where x > 0, else +0. Sign and
  * payload of a NaN are no part of a result.
- * R rows run through the trunk, M selected rows through the head; `rows` = 0 means R, 1 means M.
+ * R rows run through the trunk, M selected rows through the head; `rows` = 0 means R, 1 means M, and n >= 2 means R * n
+ * rows: every row of the call holds n of them, one after the other.
  * Buffers are float32 [rows, width], row-major, at a word offset in the workspace; values are A-rounded where written so.
  */
 
@@ -98,8 +99,8 @@ export const OPS = {
   },
   hcWrite: {
     code: 6,
-    fields: fields('residual:buffer inject:buffer y:buffer hidden streams'),
-    doc: 'In place, R rows: residual[c, i] = A(residual[c, i] + A(inject[c] * y[i])).',
+    fields: fields('residual:buffer inject:buffer? y:buffer hidden streams'),
+    doc: 'In place, R rows: residual[c, i] = A(residual[c, i] + A(inject[c] * y[i])); without inject its weights are 1.',
   },
   conv: {
     code: 7,

@@ -5,7 +5,15 @@
 
 export type Phase = 'prefill' | 'decode' | 'verify' | 'repair' | 'final-primary' | 'postcommit' | 'draft';
 
-export const PHASES: readonly Phase[] = ['prefill', 'decode', 'verify', 'repair', 'final-primary', 'postcommit', 'draft'];
+export const PHASES: readonly Phase[] = [
+  'prefill',
+  'decode',
+  'verify',
+  'repair',
+  'final-primary',
+  'postcommit',
+  'draft',
+];
 
 /** `standalone`: the sigmoid runs alone; `fused`: it is fused with its multiply, with the fast exponential. */
 export type GateLowering = 'standalone' | 'fused';

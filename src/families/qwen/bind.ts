@@ -5,6 +5,7 @@
  * Invariants: zero-centred norm gains become 1 + w in float32 (under MTPLX's points rounded to bfloat16, as its packs store
  * them); `linear_attn.norm` is plain; matrices are never converted or copied here; the n-gram table is not bound at all.
  */
+import { PlumblineError } from '../../errors.js';
 import type { Address } from '../../engine/backends/backend.js';
 import type { ActivationLaw } from '../../engine/plan/builder.js';
 import type { WeightTable } from '../../engine/plan/weight-table.js';
@@ -19,6 +20,7 @@ import type {
   LinearAttentionWeights,
   LinearWeights,
   MoeWeights,
+  MtpWeights,
   PleWeights,
   QwenWeights,
   ResidualReadWeights,
@@ -102,12 +104,26 @@ export interface BoundLayer {
   readonly ple?: BoundPle | undefined;
 }
 
+/** The draft head; its embedding and its output map are the trunk's. */
+export interface BoundMtp {
+  readonly hiddenNorm: number;
+  readonly embeddingNorm: number;
+  readonly fcHidden: BoundLinear;
+  readonly fcEmbedding: BoundLinear;
+  readonly attn: BoundResidualRead;
+  readonly mixer: BoundAttention;
+  readonly mlp: BoundResidualRead;
+  readonly moe: BoundMoe;
+  readonly last: BoundResidualRead;
+}
+
 export interface BoundQwen {
   readonly embed: number;
   readonly lmHead: BoundLinear;
   readonly layers: readonly BoundLayer[];
   readonly last:
     { readonly kind: 'read'; readonly read: BoundResidualRead } | { readonly kind: 'norm'; readonly norm: number };
+  readonly mtp?: BoundMtp | undefined;
   /** float32 [positions, Dr], or -1 without attention layers. */
   readonly rope: number;
   /** Sigmoid tables; -1 in float32. */
@@ -172,6 +188,7 @@ class Binder {
         weights.family === 'qwen4_exp'
           ? { kind: 'read', read: this.#residualRead(weights.hyperConnectionMixer) }
           : { kind: 'norm', norm: this.#gain(weights.norm) },
+      mtp: weights.family === 'qwen4_exp' && weights.mtp ? this.#mtp(weights.mtp) : undefined,
       rope: config.layerTypes.includes('attention') ? this.#rope() : -1,
       standaloneTable:
         law.act === 1 ? table.addBf16Bits('sigmoid table, standalone', sigmoidTableBf16('standalone')) : -1,
@@ -223,22 +240,27 @@ class Binder {
   }
 
   #mixer(weights: LinearAttentionWeights | AttentionWeights): BoundLinearAttention | BoundAttention {
-    if (weights.kind === 'linear_attention') {
-      return {
-        kind: 'linear_attention',
-        qkv: this.#matrix(weights.inProjQkv),
-        z: this.#matrix(weights.inProjZ),
-        b: this.#matrix(weights.inProjB),
-        a: this.#matrix(weights.inProjA),
-        out: this.#matrix(weights.outProj),
-        vectors: {
-          conv: this.#vector(weights.conv1d),
-          negExpA: this.#vector(weights.aLog, (value) => -expF64(value)),
-          dtBias: this.#vector(weights.dtBias),
-          norm: this.#vector(weights.norm),
-        },
-      };
-    }
+    return weights.kind === 'linear_attention' ? this.#linearAttention(weights) : this.#attention(weights);
+  }
+
+  #linearAttention(weights: LinearAttentionWeights): BoundLinearAttention {
+    return {
+      kind: 'linear_attention',
+      qkv: this.#matrix(weights.inProjQkv),
+      z: this.#matrix(weights.inProjZ),
+      b: this.#matrix(weights.inProjB),
+      a: this.#matrix(weights.inProjA),
+      out: this.#matrix(weights.outProj),
+      vectors: {
+        conv: this.#vector(weights.conv1d),
+        negExpA: this.#vector(weights.aLog, (value) => -expF64(value)),
+        dtBias: this.#vector(weights.dtBias),
+        norm: this.#vector(weights.norm),
+      },
+    };
+  }
+
+  #attention(weights: AttentionWeights): BoundAttention {
     const { indexer } = weights;
     return {
       kind: 'attention',
@@ -276,6 +298,22 @@ class Binder {
       gate: expert((e) => e.gateProj, 'gate'),
       up: expert((e) => e.upProj, 'up'),
       down: expert((e) => e.downProj, 'down'),
+    };
+  }
+
+  #mtp(weights: MtpWeights): BoundMtp {
+    const { layer } = weights;
+    if (layer.mixer.kind !== 'attention') throw new PlumblineError('internal_error', 'a draft head without attention');
+    return {
+      hiddenNorm: this.#gain(weights.preFcNormHidden),
+      embeddingNorm: this.#gain(weights.preFcNormEmbedding),
+      fcHidden: this.#matrix(weights.fcHidden),
+      fcEmbedding: this.#matrix(weights.fcEmbedding),
+      attn: this.#gatedResidual(layer.attnHyperConnection),
+      mixer: this.#attention(layer.mixer),
+      mlp: this.#gatedResidual(layer.mlpHyperConnection),
+      moe: this.#moe(layer.mlp),
+      last: this.#residualRead(weights.hyperConnectionMixer),
     };
   }
 

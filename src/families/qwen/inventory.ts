@@ -23,6 +23,7 @@ import type {
   LinearAttentionWeights,
   LinearWeights,
   MoeWeights,
+  MtpWeights,
   NgramTableWeights,
   PleWeights,
   Qwen35Weights,
@@ -45,10 +46,11 @@ export interface QwenInventory {
  * @throws tensor_missing, tensor_mismatch (naming the tensor, what it is and what it must be), config_unsupported for a
  * checkpoint of another layout, config_invalid when the configured n-gram table cannot be addressed
  */
-export function inventoryQwen(checkpoint: Checkpoint, config: QwenConfig): QwenInventory {
+export function inventoryQwen(checkpoint: Checkpoint, config: QwenConfig, draftHead = false): QwenInventory {
   const tensors = new TensorTaker(checkpoint);
   const root = findRoot(checkpoint);
-  const weights = config.family === 'qwen4_exp' ? takeQwen4(tensors, root, config) : takeQwen35(tensors, root, config);
+  const weights =
+    config.family === 'qwen4_exp' ? takeQwen4(tensors, root, config, draftHead) : takeQwen35(tensors, root, config);
   return { weights, report: reportLoad(checkpoint, tensors.taken, weights) };
 }
 
@@ -59,12 +61,37 @@ function takeEnds(t: TensorTaker, root: QwenRoot, c: QwenConfig): Pick<QwenWeigh
   return { root, embedTokens, lmHead: useEmbedding ? embedTokens : t.take('lm_head.weight', shape) };
 }
 
-function takeQwen4(t: TensorTaker, root: QwenRoot, c: Qwen4Config): Qwen4Weights {
+function takeQwen4(t: TensorTaker, root: QwenRoot, c: Qwen4Config, draftHead: boolean): Qwen4Weights {
   return {
     family: 'qwen4_exp',
     ...takeEnds(t, root, c),
     layers: c.layerTypes.map((_, n) => takeQwen4Layer(t, `${root}.layers.${n}`, c, n)),
     hyperConnectionMixer: takeResidualRead(t, `${root}.hyper_connection_mixer`, c),
+    mtp: draftHead && t.has('mtp.fc_hidden.weight') ? takeMtp(t, c) : undefined,
+  };
+}
+
+function takeMtp(t: TensorTaker, c: Qwen4Config): MtpWeights {
+  const H = c.hiddenSize;
+  const prefix = 'mtp.layers.0';
+  if (c.mtpLayerCount !== 1 || c.indexer === undefined) {
+    throw new PlumblineError(
+      'config_unsupported',
+      `config.json: mtp_num_hidden_layers is ${c.mtpLayerCount}; a draft head of one sparse attention layer is supported`,
+    );
+  }
+  return {
+    preFcNormHidden: t.take('mtp.pre_fc_norm_hidden.weight', [c.hyperConnections.streams * H]),
+    preFcNormEmbedding: t.take('mtp.pre_fc_norm_embedding.weight', [H]),
+    fcHidden: t.take('mtp.fc_hidden.weight', [H, H]),
+    fcEmbedding: t.take('mtp.fc_embedding.weight', [H, H]),
+    layer: {
+      mixer: takeAttention(t, `${prefix}.self_attn`, c),
+      attnHyperConnection: takeGatedResidual(t, `${prefix}.attn_hyper_connection`, c),
+      mlpHyperConnection: takeGatedResidual(t, `${prefix}.mlp_hyper_connection`, c),
+      mlp: takeMoe(t, `${prefix}.mlp`, H, c.moe),
+    },
+    hyperConnectionMixer: takeResidualRead(t, 'mtp.hyper_connection_mixer', c),
   };
 }
 

@@ -166,6 +166,20 @@ export interface Qwen35LayerWeights {
   readonly mlp: SwigluWeights;
 }
 
+/** The draft head (`mtp.*`): one full-attention layer without PLE over the trunk's hidden streams and the next token. */
+export interface MtpWeights {
+  /** [C·H]: one mean over all streams. */
+  readonly preFcNormHidden: TensorRef;
+  /** [H] */
+  readonly preFcNormEmbedding: TensorRef;
+  /** [H, H]: one map for all streams. */
+  readonly fcHidden: TensorRef;
+  /** [H, H] */
+  readonly fcEmbedding: TensorRef;
+  readonly layer: Qwen4LayerWeights;
+  readonly hyperConnectionMixer: ResidualReadWeights;
+}
+
 interface QwenWeightsBase {
   /** Prefix of the text tensors in this checkpoint. */
   readonly root: 'model' | 'model.language_model';
@@ -179,6 +193,8 @@ export interface Qwen4Weights extends QwenWeightsBase {
   readonly family: 'qwen4_exp';
   readonly layers: readonly Qwen4LayerWeights[];
   readonly hyperConnectionMixer: ResidualReadWeights;
+  /** Absent when the checkpoint has no draft head, or it is not wanted. */
+  readonly mtp?: MtpWeights | undefined;
 }
 
 export interface Qwen35Weights extends QwenWeightsBase {

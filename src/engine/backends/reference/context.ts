@@ -108,9 +108,10 @@ export class OpContext {
     this.pageTokens = header.pageTokens;
   }
 
-  /** Rows of the trunk (0) or selected rows (1): the `rows` field of an op. */
+  /** Rows of the trunk (0), selected rows (1), or n rows for each of the trunk (n >= 2): the `rows` field of an op. */
   rowCount(rows: number): number {
-    return rows === 1 ? this.call.outRows.length : this.call.rows;
+    if (rows === 1) return this.call.outRows.length;
+    return Math.max(rows, 1) * this.call.rows;
   }
 
   /** `words` float32 of the workspace from word offset `buffer`. */

@@ -40,7 +40,8 @@ export function hcWrite(op: OpFields<'hcWrite'>, x: OpContext): void {
   const { hidden, streams } = op;
   const { math } = x;
   const residual = x.floats(op.residual, x.call.rows * streams * hidden);
-  const inject = x.floats(op.inject, x.call.rows * streams);
+  const writes = x.call.rows * streams;
+  const inject = op.inject >= 0 ? x.floats(op.inject, writes) : new Float32Array(writes).fill(1);
   const y = x.floats(op.y, x.call.rows * hidden);
   for (let stream = 0; stream < inject.length; stream++) {
     const row = Math.floor(stream / streams);
