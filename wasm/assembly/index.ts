@@ -22,6 +22,7 @@ export {
   spinWhile,
 } from './sync';
 
+export { readAll } from './probe';
 export { SHARED_WORK } from './work';
 
 export { dotF32, dotsBf16, dotsF32, laneSum, prepareBf16, widen } from './dot';
