@@ -65,16 +65,10 @@ export interface FamilyLaws {
   readonly invalidRow: 'raise' | 'ds4-fallback';
 }
 
-/** What a model with a draft head can do beyond plain forwards. */
+/** What speculation needs beyond plain forwards. */
 export interface Speculation {
-  /** Width of a hidden row. */
-  readonly hiddenWidth: number;
   /** Most tokens of a revocable forward. */
   readonly maxWindow: number;
-  /** The empty state of the head. Row t of it pairs the hidden stream of token t with token t + 1. */
-  newHeadState(): SequenceState;
-  /** One forward of the head over one or more sequences, outside every decode phase. Rejects as `forward` does. */
-  draft(batch: readonly DraftRequest[], options: { readonly signal?: AbortSignal | undefined }): Promise<DraftResult[]>;
   /**
    * The states after the kept tokens of revocable forwards: byte for byte what a forward of those tokens alone, in the
    * same phase, would have left. The states given in stay the caller's. Rejects as `forward` does.
@@ -83,6 +77,21 @@ export interface Speculation {
     batch: readonly CommitRequest[],
     options: { readonly signal?: AbortSignal | undefined },
   ): Promise<SequenceState[]>;
+  /** Present when the checkpoint has a draft head and it was loaded. */
+  readonly head?: DraftHead | undefined;
+}
+
+/** The draft head: a short forward of its own, with its own state, outside every decode phase. */
+export interface DraftHead {
+  /** Elements of a hidden row. */
+  readonly hiddenWidth: number;
+  /** The empty state. Row t of a state pairs the hidden stream of token t with token t + 1. */
+  newState(): SequenceState;
+  /** One forward over one or more sequences, all with the same `output`. Rejects as `LanguageModel.forward` does. */
+  forward(
+    batch: readonly DraftRequest[],
+    options: { readonly signal?: AbortSignal | undefined },
+  ): Promise<DraftResult[]>;
 }
 
 export interface DraftRequest {
@@ -127,7 +136,7 @@ export interface LanguageModel {
   newState(): SequenceState;
   /** One forward over one or more sequences. Rejects with a PlumblineError; then no new state exists. */
   forward(batch: readonly ForwardRequest[], options: ForwardOptions): Promise<ForwardResult[]>;
-  /** Present when the checkpoint has a draft head and it was loaded. */
+  /** Absent in models that cannot take a forward back. */
   readonly speculation?: Speculation | undefined;
   close(): Promise<void>;
 }

@@ -47,8 +47,10 @@ export interface RunOptions {
   readonly fillInputs?: ((call: CallContext) => Promise<void> | void) | undefined;
   /** Copies what is wanted out of the plan's buffers when a call is done. */
   readonly collect?: ((call: CallContext) => void) | undefined;
-  /** Makes the successor of a state; default: the store's `extend`. */
-  readonly successor?: ((part: { readonly index: number; readonly tokens: Int32Array }) => PagedState) | undefined;
+  /** Makes the successor of the state of request `index`; default: the store's `extend` by the part's tokens. */
+  readonly successor?: ((index: number) => PagedState) | undefined;
+  /** A request is never cut; each must fit into one call. */
+  readonly whole?: boolean | undefined;
 }
 
 export interface RunnerOptions {
@@ -99,7 +101,7 @@ export class Runner {
     const states = batch.map(({ state }) => state.retain());
     try {
       for (let done = batch.map(() => 0); ;) {
-        const parts = this.#nextParts(batch, states, done);
+        const parts = this.#nextParts(batch, states, done, options.whole ?? false);
         if (parts.length === 0) return states;
         const successors = await this.#runCall(parts, options);
         parts.forEach(({ index }, i) => {
@@ -115,7 +117,12 @@ export class Runner {
   }
 
   /** The next tokens of each sequence that fit into one call, in batch order. */
-  #nextParts(batch: readonly RunRequest[], states: readonly PagedState[], done: readonly number[]): CallPart[] {
+  #nextParts(
+    batch: readonly RunRequest[],
+    states: readonly PagedState[],
+    done: readonly number[],
+    whole: boolean,
+  ): CallPart[] {
     const { maxRows, maxOutRows } = this.#o;
     const parts: CallPart[] = [];
     let row = 0;
@@ -126,7 +133,7 @@ export class Runner {
       const outRoom = maxOutRows - outRow;
       const room = request.outRows === 'all' ? Math.min(maxRows - row, outRoom) : outRoom > 0 ? maxRows - row : 0;
       const count = Math.min(left, room);
-      if (count <= 0) return;
+      if (count <= 0 || (whole && count < left)) return;
       const ends = count === left;
       const outRows = request.outRows === 'all' ? count : request.outRows === 'last' && ends ? 1 : 0;
       const tokens = request.tokens.subarray(from, from + count);
@@ -142,7 +149,7 @@ export class Runner {
     const successors: PagedState[] = [];
     try {
       for (const part of parts) {
-        successors.push(options.successor?.(part) ?? this.#o.store.extend(part.before, part.tokens));
+        successors.push(options.successor?.(part.index) ?? this.#o.store.extend(part.before, part.tokens));
       }
       await this.#execute(parts, successors, options);
     } catch (error) {

@@ -29,6 +29,8 @@ export interface FamilyLoadOptions {
   readonly maxRows: number;
   /** Most sequences that hold a state at a time. */
   readonly sequences: number;
+  /** Whether to load the draft head, where the checkpoint has one. */
+  readonly draftHead?: boolean | undefined;
   /** Sees the memory plan before anything is loaded, also one that does not fit. */
   readonly onMemoryPlan?: ((plan: MemoryPlan) => void) | undefined;
   readonly progress?: LoadProgress | undefined;

@@ -58,6 +58,7 @@ export async function verifyGolden(dir: string, options: GoldenOptions): Promise
     gatePolicy: 'strict',
     maxRows: 64,
     sequences: 2,
+    draftHead: false,
   });
   const { model } = loaded;
   try {

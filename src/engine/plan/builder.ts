@@ -124,6 +124,29 @@ export class PlanBuilder {
     this.#append(spec.code, words);
   }
 
+  /** Appends a linear op over rows that hold `subrows` inputs each: every one of them through the same map. */
+  linearOfSubrows(
+    subrows: number,
+    input: PlanBuffer,
+    inWidth: number,
+    weight: number,
+    out: PlanBuffer,
+    outs: number,
+  ): void {
+    const spec: OpSpec = OPS.linear;
+    this.#append(spec.code, [
+      ...encodeFields('linear', spec.fields, { rows: subrows, in: input.offset, inWidth, segments: 1 }),
+      ...encodeFields('linear', spec.repeated ?? [], {
+        weight,
+        bias: -1,
+        out: out.offset,
+        outWidth: outs,
+        outColumn: 0,
+        outs,
+      }),
+    ]);
+  }
+
   /** Words of workspace that the buffers made so far take. */
   get workspaceWords(): number {
     return this.#workspaceWords;

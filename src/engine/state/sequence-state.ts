@@ -163,6 +163,18 @@ export class StateStore {
     }
   }
 
+  /**
+   * The first `length` tokens of `state` as a value of their own, its pages shared, its fixed slab reserved but not yet
+   * computed: a commit plan fills it. Throws out_of_memory with nothing taken.
+   */
+  truncate(state: PagedState, length: number): PagedState {
+    state.assertHeld();
+    const fixed = this.#fixed.take('any');
+    const pages = state.pages.slice(0, Math.ceil(length / this.layout.pageTokens));
+    for (const page of pages) page.slab.retain();
+    return new PagedState(this, length, fixed, pages);
+  }
+
   /** Bytes reserved from the backend and in use by live states. */
   usage(): { readonly allocated: number; readonly used: number } {
     const fixed = this.#fixed.usage();

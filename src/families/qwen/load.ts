@@ -20,10 +20,11 @@ import { readQwenConfig } from './config.js';
 import type { QwenConfig } from './config-types.js';
 import { inventoryQwen } from './inventory.js';
 import { QWEN_ACTIVATION_LAWS } from './laws.js';
-import { maxHeadRows, QwenModel, type PleTable } from './model.js';
+import { QwenModel } from './model.js';
 import { NgramHash } from './ngram.js';
 import { qwenWorkspaceWords } from './plan-builder.js';
 import { qwenStateLayout } from './state-layout.js';
+import { maxHeadRows, type PleTable } from './trunk.js';
 import type { QwenWeights } from './weight-map.js';
 
 /** @throws checkpoint_*, safetensors_invalid, config_*, tensor_*, invalid_option, model_too_large, out_of_memory */
@@ -34,7 +35,7 @@ export async function loadQwen(options: FamilyLoadOptions): Promise<LoadedModel>
   const contextLength = checkContext(options.contextLength, config);
   const checkpoint = openCheckpoint(dir);
   try {
-    const { weights, report } = inventoryQwen(checkpoint, config);
+    const { weights, report } = inventoryQwen(checkpoint, config, options.draftHead);
     const law = activationLaw(options.dtype, weights.embedTokens);
     const dry = bindDry(config, weights, law);
     const workspaceWords = largestWorkspace(config, law, dry.bound, maxRows);

@@ -8,19 +8,11 @@
 import type { Plan, PlanBuffer, PlanBuilder } from '../../engine/plan/builder.js';
 import { WeightTable } from '../../engine/plan/weight-table.js';
 import type { BoundLayer } from './bind.js';
+import { HEAD_INPUT, LOGITS, RESIDUAL, tapName } from './plan-buffers.js';
 import { missing, PlanContext, type QwenPlanOptions } from './plan-context.js';
 import { denseMlp, mixtureOfExperts } from './plan-feedforward.js';
 import { linearAttention, sparseOrDenseAttention } from './plan-mixers.js';
 import { addNgramEmbedding, readStreams, writeStreams } from './plan-residual.js';
-
-/** Name of the tap before layer n. */
-export const tapName = (layer: number): string => `tap.${layer}`;
-/** Name of the residual [R, C * H]: after the plan, the hidden streams of every row. */
-export const RESIDUAL = 'residual';
-/** Name of the head's input [M, H]. */
-export const HEAD_INPUT = 'out.x';
-/** Name of the logits buffer [M, V]. */
-export const LOGITS = 'logits';
 
 export function buildQwenPlan(options: QwenPlanOptions, weights: WeightTable): Plan {
   return writePlan(options, weights).finish();
@@ -81,7 +73,7 @@ function writeLayer(c: PlanContext, layer: BoundLayer, index: number, residual: 
 function writeMixer(c: PlanContext, layer: BoundLayer, index: number, x: PlanBuffer, y: PlanBuffer): void {
   const offsets = c.state.layers[index]?.mixer;
   if (layer.mixer.kind === 'linear_attention' && offsets?.kind === 'linear_attention') {
-    linearAttention(c, layer.mixer, offsets, x, y);
+    linearAttention(c, layer.mixer, offsets, index, x, y);
   } else if (layer.mixer.kind === 'attention' && offsets?.kind === 'attention') {
     sparseOrDenseAttention(c, layer.mixer, offsets, x, y);
   } else {

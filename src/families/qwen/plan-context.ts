@@ -19,6 +19,8 @@ export interface QwenPlanOptions {
   readonly gatePolicy: GatePolicy;
   /** Copies of the residual before every layer, for verification. */
   readonly taps: boolean;
+  /** Keeps what the recurrences are fed in buffers of their own, so that a commit can run them again. */
+  readonly stash?: boolean | undefined;
 }
 
 export class PlanContext {
@@ -27,6 +29,7 @@ export class PlanContext {
   readonly bound: BoundQwen;
   readonly state: QwenStateLayout;
   readonly taps: boolean;
+  readonly stash: boolean;
   readonly #options: QwenPlanOptions;
 
   constructor(options: QwenPlanOptions, weights: WeightTable) {
@@ -35,6 +38,7 @@ export class PlanContext {
     this.bound = options.bound;
     this.state = options.state;
     this.taps = options.taps;
+    this.stash = options.stash ?? false;
     this.#options = options;
   }
 

@@ -3,6 +3,7 @@
  */
 import type { PlanBuffer } from '../../engine/plan/builder.js';
 import type { BoundAttention, BoundLinearAttention } from './bind.js';
+import { stashName } from './plan-buffers.js';
 import { segment, type PlanContext } from './plan-context.js';
 import type { AttentionOffsets, LinearAttentionOffsets } from './state-layout.js';
 
@@ -10,17 +11,14 @@ export function linearAttention(
   c: PlanContext,
   weights: BoundLinearAttention,
   offsets: LinearAttentionOffsets,
+  layer: number,
   x: PlanBuffer,
   y: PlanBuffer,
 ): void {
   const { hiddenSize, rmsNormEps, linearAttention: l } = c.config;
   const valueWidth = l.valueHeads * l.valueHeadDim;
-  const qkv = c.builder.buffer('gdn.qkv', l.convChannels);
-  const conv = c.builder.buffer('gdn.conv', l.convChannels);
+  const { qkv, a, b } = recurrenceInputs(c, layer);
   const z = c.builder.buffer('gdn.z', valueWidth);
-  const a = c.builder.buffer('gdn.a', l.valueHeads);
-  const b = c.builder.buffer('gdn.b', l.valueHeads);
-  const o = c.builder.buffer('gdn.o', valueWidth);
   const gated = c.builder.buffer('gdn.gated', valueWidth);
   c.builder.linear('R', x, hiddenSize, [
     segment(weights.qkv, qkv),
@@ -28,6 +26,31 @@ export function linearAttention(
     segment(weights.b, b),
     segment(weights.a, a),
   ]);
+  const o = recurrence(c, weights, offsets, layer);
+  c.builder.op('gatedNorm', {
+    in: o.offset,
+    z: z.offset,
+    out: gated.offset,
+    heads: l.valueHeads,
+    dim: l.valueHeadDim,
+    weight: weights.vectors.norm,
+    eps: rmsNormEps,
+    silu: l.outputGate === 'silu' ? 1 : 0,
+  });
+  c.builder.linear('R', gated, valueWidth, [segment(weights.out, y)]);
+}
+
+/** The convolution and the gated delta rule over the rows of `recurrenceInputs`; returns the head outputs. */
+export function recurrence(
+  c: PlanContext,
+  weights: BoundLinearAttention,
+  offsets: LinearAttentionOffsets,
+  layer: number,
+): PlanBuffer {
+  const { linearAttention: l } = c.config;
+  const { qkv, a, b } = recurrenceInputs(c, layer);
+  const conv = c.builder.buffer('gdn.conv', l.convChannels);
+  const o = c.builder.buffer('gdn.o', l.valueHeads * l.valueHeadDim);
   c.builder.op('conv', {
     in: qkv.offset,
     out: conv.offset,
@@ -50,17 +73,18 @@ export function linearAttention(
     dtBias: weights.vectors.dtBias,
     state: offsets.recurrent,
   });
-  c.builder.op('gatedNorm', {
-    in: o.offset,
-    z: z.offset,
-    out: gated.offset,
-    heads: l.valueHeads,
-    dim: l.valueHeadDim,
-    weight: weights.vectors.norm,
-    eps: rmsNormEps,
-    silu: l.outputGate === 'silu' ? 1 : 0,
-  });
-  c.builder.linear('R', gated, valueWidth, [segment(weights.out, y)]);
+  return o;
+}
+
+/** Shared by all layers, or each layer's own where the rows must outlive the plan. */
+function recurrenceInputs(c: PlanContext, layer: number) {
+  const { convChannels, valueHeads } = c.config.linearAttention;
+  const name = (part: 'qkv' | 'a' | 'b'): string => (c.stash ? stashName(layer, part) : `gdn.${part}`);
+  return {
+    qkv: c.builder.buffer(name('qkv'), convChannels),
+    a: c.builder.buffer(name('a'), valueHeads),
+    b: c.builder.buffer(name('b'), valueHeads),
+  };
 }
 
 export function sparseOrDenseAttention(
@@ -70,19 +94,58 @@ export function sparseOrDenseAttention(
   x: PlanBuffer,
   y: PlanBuffer,
 ): void {
+  const { heads, kvHeads, headDim: dim } = c.config.attention;
+  const { packed, q, indexQ } = appendToCache(c, weights, offsets, x);
+  const indexer = indexerOf(c, weights);
+  const o = c.builder.buffer('attn.o', heads * dim);
+  const budgetBlocks = indexer ? indexer.budgetTokens / indexer.blockTokens : 0;
+  const select = indexer && c.builder.buffer('index.select', 1 + budgetBlocks);
+  if (indexer && indexQ && select) {
+    c.builder.op('indexSelect', {
+      q: indexQ.offset,
+      out: select.offset,
+      heads: indexer.heads,
+      dim: indexer.headDim,
+      block: indexer.blockTokens,
+      budgetBlocks,
+      blocks: offsets.blockKeys,
+    });
+  }
+  c.builder.op('attention', {
+    q: q.offset,
+    packed: packed.offset,
+    select: select ? select.offset : -1,
+    out: o.offset,
+    heads,
+    kvHeads,
+    dim,
+    block: indexer?.blockTokens ?? 1,
+    budgetBlocks,
+    lowering: c.lowering('attention-output'),
+    scale: dim ** -0.5,
+    keys: offsets.keys,
+    values: offsets.values,
+  });
+  c.builder.linear('R', o, heads * dim, [segment(weights.o, y)]);
+}
+
+/** Projections, norms and rope; keys, values, index keys and completed block keys go to the pages. */
+export function appendToCache(c: PlanContext, weights: BoundAttention, offsets: AttentionOffsets, x: PlanBuffer) {
   const { config, bound } = c;
   const { heads, kvHeads, headDim: dim, rotaryDim: rotary } = config.attention;
-  const indexer = config.family === 'qwen4_exp' ? config.indexer : undefined;
+  const indexer = indexerOf(c, weights);
   const packed = c.builder.buffer('attn.packed', heads * 2 * dim);
   const k = c.builder.buffer('attn.k', kvHeads * dim);
   const v = c.builder.buffer('attn.v', kvHeads * dim);
   const q = c.builder.buffer('attn.q', heads * dim);
-  const o = c.builder.buffer('attn.o', heads * dim);
-  const projections = [segment(weights.q, packed), segment(weights.k, k), segment(weights.v, v)];
-  const index = indexer && weights.indexer && { ...indexer, weights: weights.indexer };
-  const indexQk = index && c.builder.buffer('index.qk', (index.heads + 1) * index.headDim);
-  if (index && indexQk) projections.push(segment(index.weights.qk, indexQk));
-  c.builder.linear('R', x, config.hiddenSize, projections);
+  const indexQk = indexer && c.builder.buffer('index.qk', (indexer.heads + 1) * indexer.headDim);
+  const indexQ = indexer && c.builder.buffer('index.q', indexer.heads * indexer.headDim);
+  c.builder.linear('R', x, config.hiddenSize, [
+    segment(weights.q, packed),
+    segment(weights.k, k),
+    segment(weights.v, v),
+    ...(indexer && indexQk ? [segment(indexer.weights.qk, indexQk)] : []),
+  ]);
   c.builder.op('attentionPrep', {
     q: packed.offset,
     k: k.offset,
@@ -99,52 +162,29 @@ export function sparseOrDenseAttention(
     keys: offsets.keys,
     values: offsets.values,
   });
-  let select = -1;
-  let budgetBlocks = 0;
-  if (index && indexQk) {
-    const shared = { eps: config.rmsNormEps, rope: bound.rope, rotary, dim: index.headDim };
-    const indexQ = c.builder.buffer('index.q', index.heads * index.headDim);
-    budgetBlocks = index.budgetTokens / index.blockTokens;
-    select = c.builder.buffer('index.select', 1 + budgetBlocks).offset;
+  if (indexer && indexQk && indexQ) {
+    const shared = { eps: config.rmsNormEps, rope: bound.rope, rotary, dim: indexer.headDim };
     c.builder.op('indexPrep', {
       ...shared,
       qk: indexQk.offset,
       outQ: indexQ.offset,
-      heads: index.heads,
-      qGain: index.weights.qNorm,
+      heads: indexer.heads,
+      qGain: indexer.weights.qNorm,
       raw: offsets.rawIndexKeys,
     });
     c.builder.op('indexBlocks', {
       ...shared,
-      block: index.blockTokens,
-      kGain: index.weights.kNorm,
+      block: indexer.blockTokens,
+      kGain: indexer.weights.kNorm,
       raw: offsets.rawIndexKeys,
       blocks: offsets.blockKeys,
     });
-    c.builder.op('indexSelect', {
-      q: indexQ.offset,
-      out: select,
-      heads: index.heads,
-      dim: index.headDim,
-      block: index.blockTokens,
-      budgetBlocks,
-      blocks: offsets.blockKeys,
-    });
   }
-  c.builder.op('attention', {
-    q: q.offset,
-    packed: packed.offset,
-    select,
-    out: o.offset,
-    heads,
-    kvHeads,
-    dim,
-    block: index?.blockTokens ?? 1,
-    budgetBlocks,
-    lowering: c.lowering('attention-output'),
-    scale: dim ** -0.5,
-    keys: offsets.keys,
-    values: offsets.values,
-  });
-  c.builder.linear('R', o, heads * dim, [segment(weights.o, y)]);
+  return { packed, q, indexQ };
+}
+
+/** The indexer's sizes and weights, where the model and the layer have one. */
+function indexerOf(c: PlanContext, weights: BoundAttention) {
+  const indexer = c.config.family === 'qwen4_exp' ? c.config.indexer : undefined;
+  return indexer && weights.indexer && { ...indexer, weights: weights.indexer };
 }

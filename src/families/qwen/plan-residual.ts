@@ -4,10 +4,8 @@
  */
 import type { PlanBuffer } from '../../engine/plan/builder.js';
 import type { BoundPle, BoundResidualRead } from './bind.js';
+import { pleInput, stashName } from './plan-buffers.js';
 import { missing, type PlanContext } from './plan-context.js';
-
-/** Name of the host-filled buffer [R, De] with the gathered n-gram rows of a PLE layer. */
-export const pleInput = (layer: number): string => `ple.${layer}.embedding`;
 
 /** Reads the streams through their gate: x, and (but for the last read) the write weights `inject`. */
 export function readStreams(c: PlanContext, weights: BoundResidualRead, residual: PlanBuffer, x: PlanBuffer): void {
@@ -86,17 +84,32 @@ export function addNgramEmbedding(c: PlanContext, weights: BoundPle, layer: numb
     rootHidden: Math.sqrt(hiddenSize),
     lowering: c.lowering('ple-value'),
   });
-  const normed = key; // the keys are no longer needed
+  const normed = ngramConvolutionInput(c, layer);
   c.norm(u, normed, weights.vectors.normConv, hiddenSize);
-  const conv = query;
+  const conv = ngramConvolution(c, weights, layer);
+  c.builder.op('pleAdd', { residual: residual.offset, u: u.offset, conv: conv.offset, width });
+}
+
+/** The dilated convolution over the rows of `ngramConvolutionInput`; returns its output. */
+export function ngramConvolution(c: PlanContext, weights: BoundPle, layer: number): PlanBuffer {
+  const { ple } = c.qwen4();
+  if (!ple) throw missing('a PLE configuration');
+  const normed = ngramConvolutionInput(c, layer);
+  const conv = c.builder.buffer('ple.conv', normed.width);
   c.builder.op('conv', {
     in: normed.offset,
     out: conv.offset,
-    channels: width,
+    channels: normed.width,
     kernel: ple.convKernel,
     dilation: ple.ngramSize,
     weight: weights.vectors.conv,
     state: c.state.layers[layer]!.pleTail,
   });
-  c.builder.op('pleAdd', { residual: residual.offset, u: u.offset, conv: conv.offset, width });
+  return conv;
+}
+
+/** Shared by all layers, or each layer's own where the rows must outlive the plan. */
+function ngramConvolutionInput(c: PlanContext, layer: number): PlanBuffer {
+  const { hiddenSize, hyperConnections } = c.qwen4();
+  return c.builder.buffer(c.stash ? stashName(layer, 'ple') : 'ple.normed', hyperConnections.streams * hiddenSize);
 }

@@ -7,7 +7,7 @@
  */
 import type { ActivationLaw } from '../../engine/plan/builder.js';
 import { StateLayoutBuilder, type StateLayout } from '../../engine/state/layout.js';
-import type { QwenConfig } from './config-types.js';
+import type { Qwen4Config, QwenConfig } from './config-types.js';
 
 export interface LinearAttentionOffsets {
   readonly kind: 'linear_attention';
@@ -41,10 +41,7 @@ export interface QwenStateLayout {
 const MIN_PAGE_TOKENS = 64;
 
 export function qwenStateLayout(config: QwenConfig, law: ActivationLaw): QwenStateLayout {
-  const indexer = config.family === 'qwen4_exp' ? config.indexer : undefined;
-  const block = indexer?.blockTokens ?? 1;
-  const builder = new StateLayoutBuilder(block * Math.ceil(MIN_PAGE_TOKENS / block));
-  const elementBytes = law.kvType === 1 ? 2 : 4;
+  const builder = new StateLayoutBuilder(pageTokens(config));
   const layers = config.layerTypes.map((type, layer): LayerOffsets => {
     const pleTail = pleTailOffset(builder, config, layer);
     if (type === 'linear_attention') {
@@ -53,17 +50,43 @@ export function qwenStateLayout(config: QwenConfig, law: ActivationLaw): QwenSta
       const recurrent = builder.fixed(`layers.${layer}.recurrent`, 4 * valueHeads * keyHeadDim * valueHeadDim);
       return { mixer: { kind: 'linear_attention', convTail, recurrent }, pleTail };
     }
-    const { kvHeads, headDim } = config.attention;
-    const rows = { groups: kvHeads, tokensPerRow: 1, rowBytes: elementBytes * headDim };
-    const keys = builder.page(`layers.${layer}.keys`, rows);
-    const values = builder.page(`layers.${layer}.values`, rows);
-    if (!indexer) return { mixer: { kind: 'attention', keys, values, rawIndexKeys: -1, blockKeys: -1 }, pleTail };
-    const indexRow = { groups: 1, rowBytes: elementBytes * indexer.headDim };
-    const rawIndexKeys = builder.page(`layers.${layer}.rawIndexKeys`, { ...indexRow, tokensPerRow: 1 });
-    const blockKeys = builder.page(`layers.${layer}.blockKeys`, { ...indexRow, tokensPerRow: block });
-    return { mixer: { kind: 'attention', keys, values, rawIndexKeys, blockKeys }, pleTail };
+    return { mixer: attentionOffsets(builder, config, law, `layers.${layer}`), pleTail };
   });
   return { layout: builder.finish(), layers };
+}
+
+/** The draft head's own cache: the pages of its one attention layer. */
+export function draftStateLayout(
+  config: Qwen4Config,
+  law: ActivationLaw,
+): { layout: StateLayout; head: AttentionOffsets } {
+  const builder = new StateLayoutBuilder(pageTokens(config));
+  const head = attentionOffsets(builder, config, law, 'mtp');
+  return { layout: builder.finish(), head };
+}
+
+function pageTokens(config: QwenConfig): number {
+  const block = (config.family === 'qwen4_exp' ? config.indexer?.blockTokens : undefined) ?? 1;
+  return block * Math.ceil(MIN_PAGE_TOKENS / block);
+}
+
+function attentionOffsets(
+  builder: StateLayoutBuilder,
+  config: QwenConfig,
+  law: ActivationLaw,
+  prefix: string,
+): AttentionOffsets {
+  const { kvHeads, headDim } = config.attention;
+  const indexer = config.family === 'qwen4_exp' ? config.indexer : undefined;
+  const elementBytes = law.kvType === 1 ? 2 : 4;
+  const rows = { groups: kvHeads, tokensPerRow: 1, rowBytes: elementBytes * headDim };
+  const keys = builder.page(`${prefix}.keys`, rows);
+  const values = builder.page(`${prefix}.values`, rows);
+  if (!indexer) return { kind: 'attention', keys, values, rawIndexKeys: -1, blockKeys: -1 };
+  const indexRow = { groups: 1, rowBytes: elementBytes * indexer.headDim };
+  const rawIndexKeys = builder.page(`${prefix}.rawIndexKeys`, { ...indexRow, tokensPerRow: 1 });
+  const blockKeys = builder.page(`${prefix}.blockKeys`, { ...indexRow, tokensPerRow: indexer.blockTokens });
+  return { kind: 'attention', keys, values, rawIndexKeys, blockKeys };
 }
 
 function pleTailOffset(builder: StateLayoutBuilder, config: QwenConfig, layer: number): number {
