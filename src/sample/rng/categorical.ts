@@ -73,9 +73,10 @@ function indexOf(shape: readonly number[], offset: number): number[] {
 
 const without = (shape: readonly number[], axis: number): number[] => shape.filter((_, i) => i !== axis);
 
-function outputShape(shape: readonly number[], axis: number, call: CategoricalCall): number[] {
+/** The shape of what a call gives; `axis` may be negative. */
+export function categoricalShape(shape: readonly number[], axis: number, call: CategoricalCall): number[] {
   if (call.kind === 'shape') return [...call.shape];
-  const rest = without(shape, axis);
+  const rest = without(shape, axis < 0 ? axis + shape.length : axis);
   return call.kind === 'default' ? rest : [...rest, call.count];
 }
 
@@ -97,7 +98,7 @@ export function categorical(
 ): CategoricalResult {
   const along = axis < 0 ? axis + shape.length : axis;
   const vocabSize = shape[along]!;
-  const output = outputShape(shape, along, call);
+  const output = categoricalShape(shape, along, call);
   if (vocabSize > 0 && logits.length === vocabSize && output.length > 0) {
     const law = inverseCdf(logits);
     return {

@@ -83,6 +83,11 @@ export class Fields {
     return this.typed(key, 'flag', (value) => typeof value === 'boolean');
   }
 
+  /** A list of anything. */
+  list(key: string): unknown[] {
+    return this.listOf<unknown>(key, 'values', () => true);
+  }
+
   integers(key: string): number[] {
     return this.listOf(key, 'integers', Number.isSafeInteger);
   }

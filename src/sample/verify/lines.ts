@@ -47,9 +47,8 @@ export interface TextLine {
   readonly text: string;
 }
 
-/** The non-empty lines of a file. */
-export async function readLines(path: string): Promise<TextLine[]> {
-  const text = (await readBytes(path)).toString('utf8');
+/** The non-empty lines of a text. */
+export function linesOf(text: string): TextLine[] {
   return text
     .split('\n')
     .map((line, i) => ({ number: i + 1, text: line }))

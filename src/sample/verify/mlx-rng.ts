@@ -5,6 +5,7 @@
 import { FLOAT_TYPES } from '../../numerics/mlx/float-type.js';
 import {
   categorical,
+  categoricalShape,
   gumbel,
   gumbelOf,
   inverseCdf,
@@ -36,6 +37,18 @@ const LOG_ULP = 2 ** -23;
 const keyOf = (line: Fields): ThreefryKey => threefryKey(line.bigint('seed'));
 const sizeOf = (shape: readonly number[]): number => shape.reduce((a, b) => a * b, 1);
 
+/** A shape of as many elements as results are recorded: the results bound what is computed. */
+function recordedSize(line: Fields, shape: readonly number[], results: readonly unknown[]): number {
+  if (shape.some((size) => size < 0) || sizeOf(shape) !== results.length) {
+    line.refuse('shape', `one of ${results.length} elements`);
+  }
+  return results.length;
+}
+
+/** As many elements as the line's `out` has. */
+const outSize = (line: Fields, shape: readonly number[] = line.integers('shape')): number =>
+  recordedSize(line, shape, line.list('out'));
+
 function checkGumbel(check: Checker, what: string, got: ArrayLike<number>, line: Fields, key: string): void {
   check.close(what, got, valuesOf(line, key, F32), LOG_ULP, LOG_ULP);
 }
@@ -48,25 +61,28 @@ const judgeSplit: LineJudge = (line, check) => {
     check.sequence('left', left!, line.integers('left'));
     check.sequence('right', right!, line.integers('right'));
   } else {
-    check.sequence('keys', splitKey(keyOf(line), line.integer('n')).flat(), line.integers('keys'));
+    const keys = line.integers('keys');
+    check.sequence('keys', splitKey(keyOf(line), recordedSize(line, [line.integer('n'), 2], keys) / 2).flat(), keys);
   }
 };
 
 const judgeBits: LineJudge = (line, check) => {
   const width = line.integer('width');
   if (width !== 1 && width !== 2 && width !== 4) return line.refuse('width', '1, 2 or 4');
-  check.sequence('bits', randomBits(keyOf(line), sizeOf(line.integers('shape')), width), line.integers('out'));
+  check.sequence('bits', randomBits(keyOf(line), outSize(line), width), line.integers('out'));
 };
 
 const judgeUniform: LineJudge = (line, check) => {
   const type = floatTypeOf(line);
   const bound = (key: string): number => type.fromBits(Number.parseInt(line.text(key), 16));
-  const got = uniform(keyOf(line), sizeOf(line.integers('shape')), type, bound('low'), bound('high'));
+  const got = uniform(keyOf(line), outSize(line), type, bound('low'), bound('high'));
   checkBits(check, 'uniform', got, line, 'out', type);
 };
 
-const judgeGumbel: LineJudge = (line, check) =>
-  checkGumbel(check, 'gumbel', gumbel(keyOf(line), sizeOf(line.integers('shape'))), line, 'out');
+const judgeGumbel: LineJudge = (line, check) => {
+  check.equal('dtype', line.text('dtype'), 'f32');
+  checkGumbel(check, 'gumbel', gumbel(keyOf(line), outSize(line)), line, 'out');
+};
 
 function callOf(line: Fields): CategoricalCall {
   switch (line.text('call')) {
@@ -85,9 +101,15 @@ const judgeCategorical: LineJudge = (line, check) => {
   const logits = valuesOf(line, 'logits', floatTypeOf(line, 'logits_dtype'));
   const shape = line.integers('logits_shape');
   if (logits.length !== sizeOf(shape)) line.refuse('logits', 'as long as logits_shape says');
-  const got = categorical(keyOf(line), logits, shape, line.integer('axis'), callOf(line));
-  check.sequence('output shape', got.shape, line.integers('out_shape'));
-  check.sequence('ids', got.ids, line.integers('out'));
+  const axis = line.integer('axis');
+  if (shape[axis < 0 ? axis + shape.length : axis] === undefined) line.refuse('axis', 'an axis of logits_shape');
+  const call = callOf(line);
+  const expected = categoricalShape(shape, axis, call);
+  const wanted = line.integers('out');
+  check.sequence('output shape', expected, line.integers('out_shape'));
+  check.equal('number of ids', wanted.length, sizeOf(expected));
+  if (wanted.length !== sizeOf(expected)) return; // the recorded ids bound what is computed
+  check.sequence('ids', categorical(keyOf(line), logits, shape, axis, call).ids, wanted);
 };
 
 const judgeGumbelLaw: LineJudge = (line, check) => {
@@ -135,40 +157,74 @@ const judgeWords: LineJudge = (line, check) => {
   );
 };
 
-/** The call of a `global` line in words: operation, row and type, shape, samples, and a key of its own. */
+/** The call of a `global` line in words: operation, row or type, shape, samples, and a key of its own. */
 const GLOBAL_CALL =
-  /^(bits|uniform|gumbel|categorical) (?:(f32|bf16|f16) |(\w+) )?\[([\d,]*)\](?: width (\d))?(?: (default|num_samples (\d+)))?(?: with explicit key\((\d+)\).*)?$/;
+  /^(bits|uniform|gumbel|categorical) (?:(f32|bf16|f16) |(\w+) )?\[([\d,]*)\](?: width ([124]))?(?: (default|num_samples (\d+)))?(?: with explicit key\((\d+)\).*)?$/;
 
-/** Draws of one implicit key sequence, in file order; rows are those that the file's other lines name. */
+interface GlobalCall {
+  readonly operation: string;
+  readonly typeName: string | undefined;
+  readonly rowName: string | undefined;
+  readonly shape: readonly number[];
+  readonly width: string | undefined;
+  readonly samples: string | undefined;
+  /** A key of the call's own: then the sequence does not advance. */
+  readonly ownKey: string | undefined;
+}
+
+function globalCallOf(line: Fields): GlobalCall {
+  const match = GLOBAL_CALL.exec(line.text('call'));
+  if (match === null) return line.refuse('call', 'a known draw');
+  const [, operation, typeName, rowName, shape, width, , samples, ownKey] = match;
+  const sizes = shape === '' ? [] : shape!.split(',').map(Number);
+  return { operation: operation!, typeName, rowName, shape: sizes, width, samples, ownKey };
+}
+
+/** Draws of one implicit key sequence a seed, in file order; rows are those that earlier lines gave by name. */
 function globalJudge(rows: ReadonlyMap<string, readonly number[]>): LineJudge {
-  const sequences = new Map<string, KeySequence>();
+  const sequences = new Map<string, { readonly keys: KeySequence; draws: number }>();
   return (line, check) => {
-    const call = GLOBAL_CALL.exec(line.text('call'));
-    if (call === null) return line.refuse('call', 'a known draw');
-    const [, operation, type, rowName, shapeText, width, mode, samples, ownKey] = call;
+    const call = globalCallOf(line);
     const seed = line.text('seed');
-    const sequence = sequences.get(seed) ?? new KeySequence(line.bigint('seed'));
+    const sequence = sequences.get(seed) ?? { keys: new KeySequence(line.bigint('seed')), draws: 0 };
     sequences.set(seed, sequence);
-    const key = ownKey === undefined ? sequence.next() : threefryKey(BigInt(ownKey));
-    const shape = shapeText === '' ? [] : shapeText!.split(',').map(Number);
-    if (operation === 'bits') {
-      const bytes = Number(width) as 1 | 2 | 4;
-      check.sequence('bits', randomBits(key, sizeOf(shape), bytes), line.integers('out'));
-    } else if (operation === 'uniform') {
-      const floatType = FLOAT_TYPES[type as keyof typeof FLOAT_TYPES];
-      checkBits(check, 'uniform', uniform(key, sizeOf(shape), floatType), line, 'out', floatType);
-    } else if (operation === 'gumbel') {
-      checkGumbel(check, 'gumbel', gumbel(key, sizeOf(shape)), line, 'out');
-    } else {
-      const row = rows.get(rowName!);
-      if (row === undefined) return line.refuse('call', 'about a row that the file gives before');
-      const kind: CategoricalCall =
-        mode === 'default' ? { kind: 'default' } : { kind: 'num-samples', count: Number(samples) };
-      const got = categorical(key, row, shape, -1, kind);
-      check.sequence('output shape', got.shape, line.integers('out_shape'));
-      check.sequence('ids', got.ids, line.integers('out'));
-    }
+    check.equal('draw', sequence.draws++, line.integer('draw'));
+    const key = call.ownKey === undefined ? sequence.keys.next() : threefryKey(BigInt(call.ownKey));
+    check.sequence('output shape', judgeGlobalCall(call, key, rows, line, check), line.integers('out_shape'));
   };
+}
+
+/** @returns the shape of the output. */
+function judgeGlobalCall(
+  { operation, typeName, rowName, shape, width, samples }: GlobalCall,
+  key: ThreefryKey,
+  rows: ReadonlyMap<string, readonly number[]>,
+  line: Fields,
+  check: Checker,
+): readonly number[] {
+  if (operation === 'categorical') {
+    const row = rows.get(rowName ?? '');
+    if (row?.length !== sizeOf(shape)) return line.refuse('call', 'about a row that an earlier line gives');
+    const call: CategoricalCall =
+      samples === undefined ? { kind: 'default' } : { kind: 'num-samples', count: Number(samples) };
+    const output = categoricalShape(shape, -1, call);
+    outSize(line, output);
+    check.sequence('ids', categorical(key, row, shape, -1, call).ids, line.integers('out'));
+    return output;
+  }
+  if (operation === 'bits') {
+    check.sequence(
+      'bits',
+      randomBits(key, outSize(line, shape), Number(width ?? 4) as 1 | 2 | 4),
+      line.integers('out'),
+    );
+  } else if (operation === 'gumbel') {
+    checkGumbel(check, 'gumbel', gumbel(key, outSize(line, shape)), line, 'out');
+  } else {
+    const type = FLOAT_TYPES[typeName === 'bf16' || typeName === 'f16' ? typeName : 'f32'];
+    checkBits(check, 'uniform', uniform(key, outSize(line, shape), type), line, 'out', type);
+  }
+  return shape;
 }
 
 function judge(): LineJudge {

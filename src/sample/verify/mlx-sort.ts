@@ -99,7 +99,9 @@ const judgeArgmax: Judge = (it) => {
   const { line, check, x } = it;
   if (!line.has('shape')) return ids((row) => argmax(row, 'cpu'))(it);
   const [rows, columns] = line.integers('shape');
-  if (rows === undefined || columns === undefined) return line.refuse('shape', 'two sizes');
+  if (rows === undefined || columns === undefined || rows < 1 || rows * columns !== x.length) {
+    return line.refuse('shape', `two sizes of ${x.length} values`);
+  }
   const row = (r: number): number[] => x.slice(r * columns, (r + 1) * columns);
   const column = (c: number): number[] => Array.from({ length: rows }, (_, r) => x[r * columns + c]!);
   const slices = !line.has('axis')

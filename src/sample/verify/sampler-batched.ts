@@ -1,7 +1,7 @@
 /** batched.jsonl: two to five rows as lazy rows, as an eager list, as padded arrays, and as a cohort. */
 import { LazyRows, PaddedRows } from '../laws/mtplx/batched.js';
 import { indexAt } from '../laws/mtplx/choice.js';
-import type { Filters } from '../laws/mtplx/filters.js';
+import { laneOf, type Filters } from '../laws/mtplx/filters.js';
 import { HostShaper } from '../laws/mtplx/host-distribution.js';
 import { Pcg64 } from '../rng/pcg64.js';
 import { checkRow, type RowContext } from '../validity.js';
@@ -17,6 +17,7 @@ import {
   PROBABILITY_TOLERANCE,
   rowOf,
   settingsOf,
+  vocabSizeOf,
 } from './sampler-common.js';
 
 interface Batch {
@@ -73,7 +74,7 @@ function judgeEager(batch: Batch): void {
   const { line, check, rows, shaper, filters, context } = batch;
   const list = attempt(() => shapeAll(rows, shaper, filters, context));
   if (!line.isText('list')) checkError(check, 'list', list, line.object('list'));
-  else check.that(Array.isArray(list), () => `list: ${(list as Error).message}`);
+  else check.equal('list', list instanceof Error ? list.message : 'ok', line.text('list'));
 
   const want = line.object('array');
   const width = Math.min(filters.topK, shaper.vocabSize);
@@ -120,9 +121,12 @@ function judgeCohort(batch: Batch): void {
 }
 
 function judge(line: Fields, check: Checker): void {
-  const vocabSize = line.integer('V');
+  const vocabSize = vocabSizeOf(line);
   const filters = settingsOf(line.object('cfg'));
+  if (laneOf(filters) !== 'sparse') line.refuse('cfg', 'sampled with top_k: batches have no other form');
   const rows = line.lists('logits', (item) => rowOf(item, 'item', vocabSize));
+  if (line.list('rows').length !== rows.length)
+    line.refuse('rows', `a list of ${rows.length}, one for each row of logits`);
   const batch = { line, check, rows, filters, context: contextFor(filters), shaper: new HostShaper(vocabSize) };
   check.equal('rows', rows.length, line.integer('R'));
   judgeRows(batch);

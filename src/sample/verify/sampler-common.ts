@@ -42,6 +42,15 @@ export function contextFor(filters: Filters, step = 0): RowContext {
   return { site: laneOf(filters) === 'greedy' ? 'greedy argmax' : 'softmax', phase: 'decode', step };
 }
 
+const LARGEST_VOCAB = 1 << 20;
+
+/** `V`, bounded, because arrays are made of it. */
+export function vocabSizeOf(line: Fields): number {
+  const vocabSize = line.integer('V');
+  if (vocabSize < 1 || vocabSize > LARGEST_VOCAB) line.refuse('V', `from 1 to ${LARGEST_VOCAB}`);
+  return vocabSize;
+}
+
 /** A row of logits whose length must be V. */
 export function rowOf(line: Fields, key: string, vocabSize: number): Float32Array {
   const row = line.floats(key);

@@ -6,10 +6,18 @@ import { checkRow } from '../validity.js';
 import type { Checker } from './checker.js';
 import type { Fields } from './fields.js';
 import { fieldFormat } from './format.js';
-import { attempt, checkDistribution, checkError, contextFor, rowOf, settingsOf } from './sampler-common.js';
+import {
+  attempt,
+  checkDistribution,
+  checkError,
+  contextFor,
+  rowOf,
+  settingsOf,
+  vocabSizeOf,
+} from './sampler-common.js';
 
 function judge(line: Fields, check: Checker): void {
-  const vocabSize = line.integer('V');
+  const vocabSize = vocabSizeOf(line);
   const row = rowOf(line, 'logits', vocabSize);
   const shaper = new HostShaper(vocabSize);
   line.objects('runs').forEach((run, i) => {

@@ -13,7 +13,15 @@ import { checkRow, type ValidRow } from '../validity.js';
 import type { Checker } from './checker.js';
 import type { Fields } from './fields.js';
 import { fieldFormat } from './format.js';
-import { attempt, checkError, contextFor, rowOf, settingsOf, type FixtureSettings } from './sampler-common.js';
+import {
+  attempt,
+  checkError,
+  contextFor,
+  rowOf,
+  settingsOf,
+  type FixtureSettings,
+  vocabSizeOf,
+} from './sampler-common.js';
 
 const OLD_LANE_KEY = 7n;
 
@@ -57,7 +65,7 @@ function judgeDeferred(line: Fields, row: Float32Array, settings: FixtureSetting
 }
 
 function judge(line: Fields, check: Checker): void {
-  const row = rowOf(line, 'logits', line.integer('V'));
+  const row = rowOf(line, 'logits', vocabSizeOf(line));
   const settings = settingsOf(line.object('cfg'));
   judgeSampled(line, row, settings, check);
   if (line.has('lazy')) judgeDeferred(line, row, settings, check);

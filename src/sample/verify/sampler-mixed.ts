@@ -7,7 +7,7 @@ import type { RowContext } from '../validity.js';
 import type { Checker } from './checker.js';
 import type { Fields } from './fields.js';
 import { opFormat } from './format.js';
-import { checkError, idsOf, PROBABILITY_TOLERANCE, RESIDUAL_TOLERANCE } from './sampler-common.js';
+import { checkError, idsOf, PROBABILITY_TOLERANCE, RESIDUAL_TOLERANCE, vocabSizeOf } from './sampler-common.js';
 
 const CONTEXT: RowContext = { site: 'SparseDistribution', phase: 'decode', step: 0 };
 
@@ -39,7 +39,7 @@ function judgeConstruct(line: Fields, check: Checker): void {
   }
   check.sequence('ids', got.ids, want.integers('ids'));
   check.close('probabilities', got.probs, want.doubles('probs'), PROBABILITY_TOLERANCE);
-  check.close('dense', got.toDense(line.integer('V')), want.doubles('dense'), PROBABILITY_TOLERANCE);
+  check.close('dense', got.toDense(vocabSizeOf(line)), want.doubles('dense'), PROBABILITY_TOLERANCE);
   for (const [id, p] of want.amounts('probability')) {
     check.close(`probability of ${id}`, [got.probabilityOf(id)], [p], PROBABILITY_TOLERANCE);
   }
@@ -58,7 +58,7 @@ function given(fields: Fields, vocabSize: number): Distribution {
 }
 
 function judgeResidual(line: Fields, check: Checker): void {
-  const vocabSize = line.integer('V');
+  const vocabSize = vocabSizeOf(line);
   const target = given(line.object('target'), vocabSize);
   const draft = given(line.object('draft'), vocabSize);
   const accept = Float64Array.from({ length: vocabSize }, (_, id) =>

@@ -11,7 +11,7 @@ import { Pcg64 } from '../rng/pcg64.js';
 import type { Checker } from './checker.js';
 import type { Fields } from './fields.js';
 import { fieldFormat } from './format.js';
-import { checkDistribution, contextFor, rowDtypeOf, rowOf, settingsOf } from './sampler-common.js';
+import { checkDistribution, contextFor, rowDtypeOf, rowOf, settingsOf, vocabSizeOf } from './sampler-common.js';
 
 function countsOf(step: Fields): Map<number, number> {
   if (!step.has('counts')) return new Map();
@@ -25,7 +25,7 @@ function countsOf(step: Fields): Map<number, number> {
 }
 
 function judgeServed(line: Fields, steps: readonly Fields[], check: Checker): void {
-  const vocabSize = line.integer('V');
+  const vocabSize = vocabSizeOf(line);
   const settings = settingsOf(line.object('cfg'));
   const sampler = new MtplxSampler(
     {
@@ -43,7 +43,7 @@ function judgeServed(line: Fields, steps: readonly Fields[], check: Checker): vo
 }
 
 function judge(line: Fields, check: Checker): void {
-  const vocabSize = line.integer('V');
+  const vocabSize = vocabSizeOf(line);
   const settings = settingsOf(line.object('cfg'));
   const lane = laneOf(settings);
   const random = new Pcg64(line.bigint('seed'));
@@ -54,6 +54,7 @@ function judge(line: Fields, check: Checker): void {
   check.equal('initial state', random.stateHex, line.text('state0'));
 
   const steps = line.objects('steps');
+  if (steps.length === 0) line.refuse('steps', 'a list of at least one step');
   let emitted: Map<number, number> | undefined;
   steps.forEach((step, i) => {
     const counts = countsOf(step);

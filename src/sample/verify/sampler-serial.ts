@@ -27,6 +27,7 @@ import {
   PROBABILITY_TOLERANCE,
   rowOf,
   settingsOf,
+  vocabSizeOf,
 } from './sampler-common.js';
 
 /** The exact selection that replaces the support when a tie may reach outside the candidates. */
@@ -53,7 +54,7 @@ function judgeCandidates(line: Fields, row: Float32Array, filters: Filters, chec
 }
 
 function judge(line: Fields, check: Checker): void {
-  const vocabSize = line.integer('V');
+  const vocabSize = vocabSizeOf(line);
   const row = rowOf(line, 'logits', vocabSize);
   const filters = settingsOf(line.object('cfg'));
   const context = contextFor(filters);
@@ -77,6 +78,7 @@ function judge(line: Fields, check: Checker): void {
       ? attempt(() => new HostShaper(vocabSize).shape(checkRow(row, context), filters, context))
       : lane;
 
+  check.equal('the lane decides', lane !== 'bad-mass', line.has('dist'));
   if (line.has('error')) {
     checkError(check, 'host law', decided, line.object('error'));
   } else if (decided instanceof Error) {

@@ -10,7 +10,7 @@ import { PlumblineError } from '../../errors.js';
 import { Checker, type FixtureFailure } from './checker.js';
 import { Fields } from './fields.js';
 import { fieldFormat, type FixtureFormat } from './format.js';
-import { fixtureFiles, readBytes, readLines, type TextLine } from './lines.js';
+import { fixtureFiles, linesOf, readBytes, type TextLine } from './lines.js';
 import { metalGateFormat, metalPredictedFormat } from './mlx-metal.js';
 import { mlxRngFormat } from './mlx-rng.js';
 import { judgeSigmoidTable, sigmoidF32Format, sigmoidIndexFormat, sigmoidTableNamed } from './mlx-sigmoid.js';
@@ -110,8 +110,7 @@ interface Verdict {
   readonly reason?: string;
 }
 
-async function judgeLines(file: string): Promise<Verdict> {
-  const lines = await readLines(file);
+function judgeLines(file: string, lines: readonly TextLine[]): Verdict {
   const format = recognise(file, lines);
   const { kind, judge } = format;
   const check = new Checker();
@@ -131,23 +130,26 @@ async function judgeLines(file: string): Promise<Verdict> {
   return { kind, cases, check };
 }
 
-async function judgeTable(file: string): Promise<Verdict> {
+function judgeTable(file: string, bytes: Buffer): Verdict {
   const table = sigmoidTableNamed(file);
   if (table === undefined) {
     throw new PlumblineError('fixture_invalid', `${file}: ${basename(file)} is not the name of a known sigmoid table`);
   }
   const check = new Checker();
-  judgeSigmoidTable(await readBytes(file), table, check);
+  judgeSigmoidTable(bytes, table, check);
   return { kind: 'mlx/sigmoid-table', cases: 1, check };
 }
 
 /**
- * Judges one fixture file: JSON lines or a `.u16` table, plain or gzipped.
- * @throws PlumblineError fixture_invalid: unreadable, of no known format, or a malformed line.
+ * Judges the unpacked bytes of a fixture file.
+ * @param file its name: says whether it is a `.u16` table and which, and stands in messages.
+ * @throws PlumblineError fixture_invalid: of no known format, or a malformed line.
  */
-export async function verifyFixtureFile(file: string): Promise<FixtureReport> {
+export function verifyFixtureBytes(file: string, bytes: Buffer): FixtureReport {
   const started = performance.now();
-  const { kind, cases, check, reason } = await (/\.u16(?:\.gz)?$/.test(file) ? judgeTable(file) : judgeLines(file));
+  const isTable = /\.u16(?:\.gz)?$/.test(file);
+  const verdict = isTable ? judgeTable(file, bytes) : judgeLines(file, linesOf(bytes.toString('utf8')));
+  const { kind, cases, check, reason } = verdict;
   return {
     file,
     kind,
@@ -159,6 +161,14 @@ export async function verifyFixtureFile(file: string): Promise<FixtureReport> {
     reason,
     seconds: (performance.now() - started) / 1000,
   };
+}
+
+/**
+ * Judges one fixture file: JSON lines or a `.u16` table, plain or gzipped.
+ * @throws PlumblineError fixture_invalid: unreadable, of no known format, or a malformed line.
+ */
+export async function verifyFixtureFile(file: string): Promise<FixtureReport> {
+  return verifyFixtureBytes(file, await readBytes(file));
 }
 
 /**
