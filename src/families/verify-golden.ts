@@ -57,8 +57,8 @@ export async function verifyGolden(dir: string, options: GoldenOptions): Promise
     dtype: options.dtype,
     gatePolicy: 'strict',
     maxRows: 64,
-    sequences: 2,
-    draftHead: false,
+    sequences: 3,
+    draftHead: true,
   });
   const { model } = loaded;
   try {

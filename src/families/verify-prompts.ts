@@ -9,6 +9,7 @@ import { readFileSync } from 'node:fs';
 import { PlumblineError } from '../errors.js';
 import type { LanguageModel } from '../engine/model.js';
 import { argmax, maxDifference } from './compare.js';
+import { countEqualDrafts } from './verify-drafts.js';
 import type { GoldenCheck } from './verify-golden.js';
 
 /** Largest absolute difference of the first logits, and the margin under which a greedy choice may flip. */
@@ -21,6 +22,8 @@ interface GoldenPrompt {
   readonly outputIds: readonly number[];
   readonly margins: readonly number[];
   readonly firstLogits: Float32Array;
+  /** The draft head's greedy tokens per step; absent for some prompts. */
+  readonly drafts?: readonly (readonly number[])[] | undefined;
 }
 
 /**
@@ -45,7 +48,9 @@ export async function checkPrompts(
     compared += run.compared;
     if (!run.equal) diverged.push(prompt.name);
   }
+  const drafts = await checkDraftTokens(model, prompts);
   return [
+    ...drafts,
     {
       name: 'first-logits',
       value: worst,
@@ -62,6 +67,24 @@ export async function checkPrompts(
       passed: diverged.length === 0,
       note: diverged.length ? diverged.join(', ') : `${compared} tokens compared`,
     },
+  ];
+}
+
+/** The draft head's tokens; nothing when the model was loaded without one. */
+async function checkDraftTokens(model: LanguageModel, prompts: readonly GoldenPrompt[]): Promise<GoldenCheck[]> {
+  const head = model.speculation?.head;
+  if (!head) return [];
+  let total = 0;
+  let equal = 0;
+  for (const { inputIds, outputIds, drafts } of prompts) {
+    if (!drafts) continue;
+    const counted = await countEqualDrafts(model, head, { inputIds, outputIds, drafts });
+    total += counted.total;
+    equal += counted.equal;
+  }
+  const missed = total - equal;
+  return [
+    { name: 'draft-tokens-differing', value: missed, limit: 0, passed: missed === 0, note: `${total} draft tokens` },
   ];
 }
 
@@ -127,5 +150,6 @@ function parsePrompt(line: Record<string, unknown>): GoldenPrompt {
     outputIds,
     margins,
     firstLogits: new Float32Array(bytes.buffer, 0, bytes.length >> 2),
+    drafts: Array.isArray(line.draft) ? (line.draft as number[][]) : undefined,
   };
 }
