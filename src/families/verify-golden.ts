@@ -23,7 +23,15 @@ const F32_LIMITS: Readonly<Record<string, number>> = { qwen4_exp: 2e-5, qwen3_5:
 const HIDDEN_FACTOR = 5;
 
 export interface GoldenCheck {
-  readonly name: 'whole' | 'chunked' | 'hidden' | 'bf16-top1' | 'bf16-median-rms' | 'first-logits' | 'greedy-diverged';
+  readonly name:
+    | 'whole'
+    | 'chunked'
+    | 'hidden'
+    | 'bf16-top1'
+    | 'bf16-median-rms'
+    | 'first-logits'
+    | 'greedy-diverged'
+    | 'draft-tokens-differing';
   readonly value: number;
   /** `value` must not pass it; for `bf16-top1` it must not fall below it. */
   readonly limit: number;
