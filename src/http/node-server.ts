@@ -24,6 +24,7 @@ export interface ListeningServer {
 
 /** Time that the error frames of ended generations get to reach their clients. */
 const FLUSH_MS = 1000;
+const SWEEP_MS = 10;
 
 /** @param port 0 takes any free port. Throws `address_in_use` and `invalid_option`. */
 export async function listen(http: HttpApp, host: string, port: number): Promise<ListeningServer> {
@@ -39,6 +40,16 @@ export async function listen(http: HttpApp, host: string, port: number): Promise
     port: taken,
     stop: (graceMs) => (stopped ??= stop(server, http, graceMs)),
   };
+}
+
+/**
+ * Takes the address for a moment, so that a taken port is told before a large model is loaded for nothing.
+ * Throws as `listen` does.
+ */
+export async function requireFreeAddress(host: string, port: number): Promise<void> {
+  const probe = createHttpServer();
+  await bind(probe, host, port);
+  await new Promise<void>((resolve) => probe.close(() => resolve()));
 }
 
 /** What the adapter refuses before the app sees it: an impossible URL or Host header. */
@@ -91,9 +102,10 @@ async function stop(server: Server, http: HttpApp, graceMs: number): Promise<voi
     );
     await within(FLUSH_MS, http.active.idle());
   }
-  server.closeIdleConnections();
-  // Connections end by themselves once their last answer is out; a client that keeps one open is cut off.
+  // A connection is idle once its last answer is out; one that does not get there in time is cut off.
+  const sweep = setInterval(() => server.closeIdleConnections(), SWEEP_MS);
   await within(FLUSH_MS, closed);
+  clearInterval(sweep);
   server.closeAllConnections();
   await closed;
 }

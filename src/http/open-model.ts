@@ -5,7 +5,8 @@
  * Invariants: cheap checks come before expensive ones (tokenizer before weights); on a failure everything that was opened
  * is closed again; `close` gives everything back, once.
  */
-import { basename, resolve } from 'node:path';
+import { existsSync } from 'node:fs';
+import { basename, join, resolve } from 'node:path';
 import type { ServedModel } from '../api/served-model.js';
 import { ChatFormat } from '../chat/chat-format.js';
 import type { Options } from '../config.js';
@@ -62,6 +63,9 @@ export async function openModel(
     for (const close of opened.splice(0).reverse()) await close();
   };
   try {
+    if (!existsSync(join(folder, 'config.json'))) {
+      throw new PlumblineError('checkpoint_not_found', `${folder} is no checkpoint folder: it has no config.json`);
+    }
     const tokenizer = await Tokenizer.load(folder);
     const chat = await ChatFormat.load(folder, tokenizer);
     const backend = await openBackend(options.backend, options.threads);

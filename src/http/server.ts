@@ -10,7 +10,7 @@ import { Telemetry } from '../observe/telemetry.js';
 import { createApp } from './app.js';
 import type { HttpOptions } from './context.js';
 import type { HealthDetails } from './health.js';
-import { listen } from './node-server.js';
+import { listen, requireFreeAddress } from './node-server.js';
 import { openModel, type OpenedModel, type OpenObserver, type TestSeams } from './open-model.js';
 import { packageVersion } from './package-info.js';
 
@@ -39,6 +39,7 @@ export async function startServer(
   const options = resolveOptions(given);
   const started = performance.now();
   const log = createLog({ level: options.logLevel, json: options.json });
+  await requireFreeAddress(options.host, options.port);
   const model = await openModel(options, observer, seams);
   const health = (): HealthDetails => ({
     version: packageVersion(),

@@ -163,7 +163,7 @@ test('what does not end in time ends with an error frame', async (t) => {
   server.model.script = run.script;
   const running = await post(server, { ...ask, stream: true });
   const whole = post(server, ask);
-  await run.begin;
+  while (server.model.submitted.length < 2) await new Promise((resolve) => setTimeout(resolve, 5));
   await server.listening.stop(20);
   const text = await running.text();
   assert.match(text, /"code":"shutting_down"/);
