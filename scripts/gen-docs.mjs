@@ -1,7 +1,8 @@
 /**
- * Writes the doc pages that are made from the sources: docs/errors.md, from the table in src/errors.ts.
+ * Writes the doc pages that are made from the sources: docs/errors.md from the table in src/errors.ts, docs/options.md
+ * from the table in src/config.ts.
  *
- * Invariants: the page holds nothing that the table does not say; --check changes nothing and fails, naming the page,
+ * Invariants: a page holds nothing that its table does not say; --check changes nothing and fails, naming the page,
  * when a page is not what this script would write. Needs a compiled dist/ (npm run build:ts).
  *
  * node scripts/gen-docs.mjs [--check]
@@ -27,7 +28,8 @@ function errorsPage(errors) {
     '<!-- Made by scripts/gen-docs.mjs from src/errors.ts; change the table there, then run npm run docs. -->',
     '',
     'Every error that plumbline makes on purpose has a code. It is `error.code` in answers of the HTTP API, `code` of a',
-    'thrown `PlumblineError`, and what the command line prints before the message. A code never changes its meaning.',
+    'thrown `PlumblineError`, and what the command line prints in brackets behind the message. A code never changes its',
+    'meaning.',
     '',
     'The columns: the HTTP status (on the command line an error ends the process with a non-zero exit status instead);',
     '`error.type` of OpenAI-compatible and of Anthropic-compatible answers; whether the same request may succeed when it',
@@ -46,19 +48,48 @@ function errorsPage(errors) {
   return lines.join('\n');
 }
 
-const compiled = join(root, 'dist', 'src', 'errors.js');
-if (!existsSync(compiled)) {
-  console.error('plumbline: dist/src/errors.js is missing; run npm run build:ts first');
-  process.exit(1);
+function optionsPage(options) {
+  const shown = (value) => {
+    if (value === undefined || (Array.isArray(value) && value.length === 0)) return '';
+    return `\`${String(value)}\``;
+  };
+  const lines = [
+    '# Options',
+    '',
+    '<!-- Made by scripts/gen-docs.mjs from src/config.ts; change the table there, then run npm run docs. -->',
+    '',
+    'A flag wins over its environment variable, the variable over the default. `plumbline COMMAND --help` says which',
+    'options a command takes. A value that is not allowed is the error [`invalid_option`](errors.md#invalid_option).',
+    '',
+    '| flag | variable | must be | default | |',
+    '|---|---|---|---|---|',
+    ...Object.values(options).map(({ flag, env, kind, default: value, help }) => {
+      return `| \`${flag}\` | \`${env}\` | ${kind.rule} | ${shown(value)} | ${help} |`;
+    }),
+    '',
+  ];
+  return lines.join('\n');
 }
-const { ERRORS } = await import(compiled);
 
-const pages = { 'docs/errors.md': errorsPage(ERRORS) };
+/** A compiled module of src/. */
+async function compiled(name) {
+  const path = join(root, 'dist', 'src', name);
+  if (!existsSync(path)) {
+    console.error(`plumbline: dist/src/${name} is missing; run npm run build:ts first`);
+    process.exit(1);
+  }
+  return import(path);
+}
+
+const pages = {
+  'docs/errors.md': errorsPage((await compiled('errors.js')).ERRORS),
+  'docs/options.md': optionsPage((await compiled('config.js')).OPTIONS),
+};
 for (const [path, text] of Object.entries(pages)) {
   const current = existsSync(join(root, path)) ? readFileSync(join(root, path), 'utf8') : '';
   if (current === text) continue;
   if (check) {
-    console.error(`plumbline: ${path} is not what src/errors.ts says; run npm run docs`);
+    console.error(`plumbline: ${path} is not what its table says; run npm run docs`);
     process.exitCode = 1;
   } else {
     writeFileSync(join(root, path), text);
