@@ -126,16 +126,19 @@ static void finalize_backend(napi_env env, void *data, void *hint) {
   free(backend);
 }
 
+/* (threads, instruction set, nanoseconds of work worth sharing) -> backend */
 static napi_value open_backend(napi_env env, napi_callback_info info) {
   napi_value argv[MOST_ARGUMENTS], name, handle;
   char isa[32] = "";
   size_t length;
   int64_t threads;
+  double shared_work;
   MUST(env, arguments(env, info, argv) ? napi_ok : napi_generic_failure);
   if (!get_integer(env, argv[0], MOST_THREADS, &threads) || threads < 1) {
     return fail(env, "invalid_option", "threads must be an integer from 1 to 1024");
   }
   MUST(env, napi_get_value_string_utf8(env, argv[1], isa, sizeof isa, &length));
+  MUST(env, napi_get_value_double(env, argv[2], &shared_work));
   const pl_kernels *kernels = pl_choose_kernels(isa);
   if (!kernels) {
     char message[128];
@@ -148,7 +151,7 @@ static napi_value open_backend(napi_env env, napi_callback_info info) {
   MUST(env, napi_create_string_utf8(env, "plumbline", NAPI_AUTO_LENGTH, &name));
   MUST(env, napi_create_threadsafe_function(env, NULL, NULL, name, 0, 1, slot, free_context, slot, on_notify, &notify));
   MUST(env, napi_unref_threadsafe_function(env, notify)); /* an idle backend does not keep the process alive */
-  pl_backend *backend = pl_backend_new(kernels, (int)threads, notify);
+  pl_backend *backend = pl_backend_new(kernels, (int)threads, shared_work, notify);
   if (!backend) {
     napi_release_threadsafe_function(notify, napi_tsfn_abort);
     return fail(env, "out_of_memory", "the threads of the cpu backend could not be started");

@@ -42,14 +42,14 @@ static void *drive(void *argument) {
   return NULL;
 }
 
-pl_backend *pl_backend_new(const pl_kernels *kernels, int threads, napi_threadsafe_function notify) {
+pl_backend *pl_backend_new(const pl_kernels *kernels, int threads, double shared_work, napi_threadsafe_function notify) {
   pl_backend *b = calloc(1, sizeof *b);
   if (!b) return NULL;
   b->kernels = kernels;
   b->threads = threads;
   b->notify = notify;
   b->memory = pl_memory_new();
-  b->executor = b->memory ? pl_executor_new(kernels, threads) : NULL;
+  b->executor = b->memory ? pl_executor_new(kernels, threads, shared_work) : NULL;
   pthread_mutex_init(&b->mutex, NULL);
   pthread_cond_init(&b->wake, NULL);
   if (b->executor && pthread_create(&b->driver, NULL, drive, b) == 0) {

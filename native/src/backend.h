@@ -60,7 +60,7 @@ struct pl_backend {
 };
 
 /* Starts the driver and helpers; NULL when they cannot be had. `notify` is called whenever a job has finished. */
-pl_backend *pl_backend_new(const pl_kernels *kernels, int threads, napi_threadsafe_function notify);
+pl_backend *pl_backend_new(const pl_kernels *kernels, int threads, double shared_work, napi_threadsafe_function notify);
 /* Hands a job to the driver. */
 void pl_backend_submit(pl_backend *backend, pl_job *job);
 /* The jobs that have finished since the last call. */

@@ -6,13 +6,13 @@
 
 enum {
   ALIGNMENT = 64,
-  WORTH_SHARING = 2500, /* nanoseconds of work below which one thread does it all */
   PIECE = 3000,         /* nanoseconds that a piece should last, where there is enough work */
   PIECES_PER_THREAD = 6, /* at least, where units allow: the tail of a region is at most one piece */
 };
 
 struct pl_executor {
   const pl_kernels *kernels;
+  double shared_work;
   pl_pool *pool;
   uint8_t **scratch; /* one a thread */
   int64_t scratch_bytes;
@@ -25,10 +25,11 @@ struct pl_executor {
   const pl_stage_kernel *stage;
 };
 
-pl_executor *pl_executor_new(const pl_kernels *kernels, int threads) {
+pl_executor *pl_executor_new(const pl_kernels *kernels, int threads, double shared_work) {
   pl_executor *e = calloc(1, sizeof *e);
   if (!e) return NULL;
   e->kernels = kernels;
+  e->shared_work = shared_work;
   e->scratch = calloc((size_t)threads, sizeof *e->scratch);
   e->pool = e->scratch ? pl_pool_new(threads) : NULL;
   if (e->pool) return e;
@@ -94,11 +95,14 @@ static void run_stage(pl_executor *e, const pl_run *run, const int32_t *op, cons
   e->op = op;
   e->stage = kernel;
   int64_t piece = stage.units;
-  if (run->threads > 1 && stage.units > 1 && (double)stage.units * stage.nanoseconds > WORTH_SHARING) {
+  const double work = (double)stage.units * stage.nanoseconds;
+  if (e->shared_work == 0) {
+    piece = 1;
+  } else if (run->threads > 1 && work > e->shared_work) {
     const double wanted = PIECE / stage.nanoseconds;
-    piece = wanted < 1 ? 1 : (int64_t)wanted;
     const int64_t most = stage.units / ((int64_t)run->threads * PIECES_PER_THREAD);
-    if (piece > most) piece = most < 1 ? 1 : most;
+    piece = wanted < (double)most ? (int64_t)wanted : most;
+    if (piece < 1) piece = 1;
   }
   pl_pool_run(e->pool, run_piece, e, stage.units, piece);
 }

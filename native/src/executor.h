@@ -16,7 +16,8 @@ typedef struct pl_executor pl_executor;
 typedef enum { PL_DONE, PL_CANCELLED, PL_NO_MEMORY } pl_outcome;
 
 /* An executor whose leader is whoever calls pl_execute; NULL when threads or memory cannot be had. */
-pl_executor *pl_executor_new(const pl_kernels *kernels, int threads);
+/* Work of less than about `shared_work` nanoseconds is done by one thread; 0: every stage is cut into single units. */
+pl_executor *pl_executor_new(const pl_kernels *kernels, int threads, double shared_work);
 void pl_executor_free(pl_executor *executor);
 /* Runs a plan for a call that was read against it. One at a time. */
 pl_outcome pl_execute(pl_executor *executor, const pl_plan *plan, const pl_call *call, float *workspace);

@@ -23,7 +23,7 @@ export interface ReadBandwidth {
 
 /** native/src/addon.c; what throws does so with a code of errors.ts. */
 export interface NativeAddon {
-  open(threads: number, isa: string): NativeBackend;
+  open(threads: number, isa: string, sharedWork: number): NativeBackend;
   close(backend: NativeBackend): void;
   describe(backend: NativeBackend): { isa: string; threads: number; allocated: number; mapped: number };
   allocate(backend: NativeBackend, byteLength: number): { address: number; buffer: ArrayBuffer } | null;
@@ -32,12 +32,7 @@ export interface NativeAddon {
   mapFile(backend: NativeBackend, path: string): { address: number; byteLength: number } | string;
   load(backend: NativeBackend, code: Int32Array, addresses: Float64Array, dtypes: Int32Array): NativePlan;
   freePlan(plan: NativePlan): void;
-  execute(
-    backend: NativeBackend,
-    plan: NativePlan,
-    workspace: number,
-    call: number,
-  ): Promise<'done' | 'cancelled'>;
+  execute(backend: NativeBackend, plan: NativePlan, workspace: number, call: number): Promise<'done' | 'cancelled'>;
   /** The instruction set that a name stands for here (`''`: the best), or null when it cannot run. */
   resolveIsa(name: string): string | null;
   availableCores(): number;
@@ -45,8 +40,7 @@ export interface NativeAddon {
 }
 
 export type AddonState =
-  | { readonly kind: 'loaded'; readonly addon: NativeAddon }
-  | { readonly kind: 'missing'; readonly reason: string };
+  { readonly kind: 'loaded'; readonly addon: NativeAddon } | { readonly kind: 'missing'; readonly reason: string };
 
 let state: AddonState | undefined;
 

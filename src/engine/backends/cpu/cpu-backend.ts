@@ -17,7 +17,14 @@ export interface CpuBackendOptions {
    * this machine. All of them give the same bits.
    */
   readonly isa?: string | undefined;
+  /**
+   * Nanoseconds of work that one thread does alone, because sharing it would cost more; default 2500. Never changes a bit;
+   * tests set 0, so that even the smallest op is cut into all its parts.
+   */
+  readonly sharedWork?: number | undefined;
 }
+
+const SHARED_WORK = 2500;
 
 /** Whether the cpu backend can run here, why not, and on which instruction set. */
 export type CpuBackendStatus =
@@ -30,7 +37,8 @@ export function cpuBackendStatus(): CpuBackendStatus {
   if (found.kind === 'missing') return { available: false, reason: found.reason, isa: undefined };
   const wanted = process.env.PLUMBLINE_ISA ?? '';
   const isa = found.addon.resolveIsa(wanted);
-  if (isa === null) return { available: false, reason: `PLUMBLINE_ISA=${wanted} cannot run on this machine`, isa: undefined };
+  if (isa === null)
+    return { available: false, reason: `PLUMBLINE_ISA=${wanted} cannot run on this machine`, isa: undefined };
   return { available: true, isa, cores: found.addon.availableCores(), reason: undefined };
 }
 
@@ -39,7 +47,10 @@ export function openCpuBackend(options: CpuBackendOptions = {}): Backend {
   const addon = requireAddon();
   const threads = options.threads ?? addon.availableCores();
   const isa = options.isa ?? process.env.PLUMBLINE_ISA ?? '';
-  return new CpuBackend(addon, attempt(() => addon.open(threads, isa)));
+  return new CpuBackend(
+    addon,
+    attempt(() => addon.open(threads, isa, options.sharedWork ?? SHARED_WORK)),
+  );
 }
 
 /**

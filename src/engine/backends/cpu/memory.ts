@@ -40,7 +40,12 @@ class CpuBlock implements MemoryBlock {
 }
 
 /** Zeroed memory, 64-byte aligned. Throws out_of_memory with the figures. */
-export function allocateBlock(source: MemorySource, native: NativeBackend, byteLength: number, purpose: string): MemoryBlock {
+export function allocateBlock(
+  source: MemorySource,
+  native: NativeBackend,
+  byteLength: number,
+  purpose: string,
+): MemoryBlock {
   if (!Number.isSafeInteger(byteLength) || byteLength < 0) {
     throw new PlumblineError('internal_error', `${byteLength} bytes for ${purpose} is no size`);
   }
@@ -58,7 +63,8 @@ export function allocateBlock(source: MemorySource, native: NativeBackend, byteL
  */
 export function mapWholeFile(source: MemorySource, native: NativeBackend, path: string): MappedFile {
   const found = source.addon.mapFile(native, path);
-  if (typeof found === 'string') throw new PlumblineError('checkpoint_unreadable', `${path} cannot be mapped: ${found}`);
+  if (typeof found === 'string')
+    throw new PlumblineError('checkpoint_unreadable', `${path} cannot be mapped: ${found}`);
   const { address, byteLength } = found;
   let open = true;
   const close = (): void => {
