@@ -23,6 +23,14 @@ function roundExact(value: bigint): number {
   return negative ? -result : result;
 }
 
+/** Holds fmaF32 against exact integers. */
+function check(a: number, b: number, c: number): void {
+  const exact = units(a) * units(b) + (units(c) << 149n);
+  const expected = roundExact(exact);
+  if (Math.abs(expected) >= 2 ** 128) return;
+  assert.equal(fmaF32(a, b, c), exact === 0n ? 0 : expected, `${a} * ${b} + ${c}`);
+}
+
 function randomBits(seed: number): () => number {
   let state = seed >>> 0;
   return () => {
@@ -35,35 +43,29 @@ test('fmaF32 equals exact integer arithmetic rounded once, ties and subnormals i
   const next = randomBits(7);
   const finite = (exponentFrom: number, exponents: number): number =>
     f32FromBits(((next() & 0x807fffff) | ((exponentFrom + (next() % exponents)) << 23)) >>> 0);
-  const check = (a: number, b: number, c: number): void => {
-    const exact = units(a) * units(b) + (units(c) << 149n);
-    const expected = roundExact(exact);
-    if (Math.abs(expected) >= 2 ** 128) return;
-    assert.equal(fmaF32(a, b, c), exact === 0n ? 0 : expected, `${a} * ${b} + ${c}`);
-  };
   for (let n = 0; n < 20000; n++) check(finite(100, 50), finite(100, 50), finite(80, 100));
   for (let n = 0; n < 5000; n++) check(finite(0, 70), finite(55, 20), finite(0, 3)); // results among the subnormals
-  let doubleRounded = 0;
-  for (let n = 0; n < 40000; n++) {
-    // c of 24 bits plus a product just off half of its last place: the float64 sum falls on the tie
-    const c = f32FromBits(((150 << 23) | (next() & 0x7fffff)) >>> 0);
-    const a = 1 + 2 ** -(1 + (next() % 23));
-    const b = (next() & 1 ? 1 : -1) * (1 - 2 ** -(1 + (next() % 23))) * 4 * 2 ** -(next() % 3);
-    check(a, Math.fround(b), c);
-    if (fmaF32(a, Math.fround(b), c) !== Math.fround(a * Math.fround(b) + c)) doubleRounded++;
-  }
-  for (const sign of [1, -1]) {
-    // 1 + 2^-24 is a tie; the product adds or takes away 2^-60, below the float64 sum's last place
-    for (const tiny of [2 ** -60, -(2 ** -60)]) {
-      const a = sign * (1 + tiny * 2 ** 40);
-      assert.equal(Math.fround(a), a);
-      check(a, 2 ** -24, sign);
-      check(2 ** -84 * sign, tiny > 0 ? 1 : -1, sign * (1 + 2 ** -23));
+});
+
+test('fmaF32 is right where the float64 sum rounds onto a float32 tie', () => {
+  // Just below and just above half of the last place of 1: the 30th bit after it is lost in the float64 sum.
+  const nearHalf = [
+    [2 ** 15 - 1, (2 ** 15 + 1) * 2 ** -54],
+    [13325, 80581 * 2 ** -54], // 13325 * 80581 = 2^30 + 1
+  ] as const;
+  let roundedTwice = 0;
+  for (const [a, b] of nearHalf) {
+    for (const c of [1, 1 + 2 ** -23, 1.5, 2 - 2 ** -23]) {
+      for (const signs of [0, 1, 2, 3]) {
+        for (const shift of [-60, -1, 0, 1, 40]) {
+          const scaled = [a * (signs & 1 ? -1 : 1), b * 2 ** shift, c * 2 ** shift * (signs & 2 ? -1 : 1)] as const;
+          check(...scaled);
+          if (fmaF32(...scaled) !== Math.fround(scaled[0] * scaled[1] + scaled[2])) roundedTwice++;
+        }
+      }
     }
-    doubleRounded +=
-      fmaF32(sign * (1 + 2 ** -23), sign * 2 ** -24 * (1 - 2 ** -23), sign) === Math.fround(sign) ? 1 : 0;
   }
-  assert.ok(doubleRounded > 0, 'no case in which rounding twice differs was met');
+  assert.ok(roundedTwice >= 40, `rounding twice differs in ${roundedTwice} of 160 cases`);
 });
 
 test('fmaF32 edges', () => {

@@ -101,17 +101,18 @@ export const ROW_RECIPES = {
     },
   },
   pleGate: {
-    variants: 2,
-    write: (c, lowering) => {
-      const [hidden, streams] = [37, 3];
+    variants: 3,
+    write: (c, v) => {
+      const [hidden, streams] = v === 2 ? [2, 4] : [37, 3]; // variant 2: many sums are exactly zero
+      const width = hidden * streams;
       c.add('pleGate', {
-        key: c.input('key', hidden * streams, 3),
-        query: c.input('query', hidden * streams),
+        key: v === 2 ? c.coarseInput('key', width) : c.input('key', width, 3),
+        query: v === 2 ? c.coarseInput('query', width) : c.input('query', width),
         value: c.input('value', hidden),
-        out: c.output('out', hidden * streams),
+        out: c.output('out', width),
         ...{ hidden, streams },
         rootHidden: Math.sqrt(hidden),
-        lowering,
+        lowering: v % 2,
       });
     },
   },
