@@ -4,7 +4,8 @@ import fc from 'fast-check';
 import { NonFiniteLogitsError, PlumblineError } from '../errors.js';
 import { createSampler } from '../sample/sampler.js';
 import { FakeLanguageModel, type FakeModelOptions } from '../../test/support/fake-language-model.js';
-import { AutoregressiveSequence, generate, type GenerateOptions, type Step } from './autoregressive.js';
+import { AutoregressiveSequence, generate, type GenerateOptions } from './autoregressive.js';
+import type { Step } from './sequence.js';
 
 const settings = { temperature: 0, topP: 1, topK: 0, presencePenalty: 0, frequencyPenalty: 0, seed: 7n };
 const sampler = (temperature = 0) => createSampler('mtplx', { ...settings, temperature }, { vocabSize: 64 });

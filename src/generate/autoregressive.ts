@@ -9,10 +9,10 @@
  */
 import { PlumblineError } from '../errors.js';
 import type { ForwardRequest, ForwardResult, LanguageModel, SequenceState } from '../engine/model.js';
-import type { Phase } from '../engine/plan/phase.js';
-import type { RequestSampler, SampledToken } from '../sample/sampler.js';
+import type { RequestSampler } from '../sample/sampler.js';
 import type { TokenId } from '../sample/token-id.js';
 import { checkRow } from '../sample/validity.js';
+import type { Step, TokenSequence, TurnEnd, Work, WorkResult } from './sequence.js';
 
 /** Tokens of a prompt chunk when nobody says; the result does not depend on it. */
 export const DEFAULT_PREFILL_CHUNK = 512;
@@ -34,24 +34,6 @@ export interface AutoregressiveOptions {
   readonly closingForward?: boolean | undefined;
 }
 
-/** A forward that the sequence needs. */
-export interface Work {
-  readonly request: ForwardRequest;
-  readonly phase: Phase;
-}
-
-/** What a forward brought. */
-export type Step =
-  /** `processed` of `total` prompt tokens are forwarded. */
-  | { readonly kind: 'prompt'; readonly processed: number; readonly total: number }
-  /** A new token; with `end` the last one. */
-  | { readonly kind: 'token'; readonly token: SampledToken; readonly end?: TurnEnd | undefined }
-  /** The closing forward: the state covers every token. */
-  | { readonly kind: 'closed' };
-
-/** stop-token: the token is one of `stopTokenIds`; length: it is the last that was allowed. */
-export type TurnEnd = 'stop-token' | 'length';
-
 type Stage =
   /** The prompt is not yet forwarded. */
   | { readonly at: 'prompt' }
@@ -60,7 +42,7 @@ type Stage =
   /** The turn has ended; with `last` one closing forward is due. */
   | { readonly at: 'ended'; readonly last?: TokenId | undefined };
 
-export class AutoregressiveSequence {
+export class AutoregressiveSequence implements TokenSequence {
   /** Prompt tokens that the given state held already. */
   readonly cachedTokens: number;
   readonly #options: AutoregressiveOptions;
@@ -91,13 +73,13 @@ export class AutoregressiveSequence {
   }
 
   /** The next forward, or undefined when there is nothing more to do. Asking twice gives the same. */
-  get work(): Work | undefined {
+  get work(): Extract<Work, { kind: 'forward' }> | undefined {
     const state = this.#state;
     if (state === undefined) return undefined;
     const stage = this.#stage;
-    if (stage.at === 'prompt') return { request: this.#promptRequest(state), phase: 'prefill' };
+    if (stage.at === 'prompt') return { kind: 'forward', request: this.#promptRequest(state), phase: 'prefill' };
     if (stage.last === undefined) return undefined;
-    return { request: { state, tokens: [stage.last], logits: 'last' }, phase: 'decode' };
+    return { kind: 'forward', request: { state, tokens: [stage.last], logits: 'last' }, phase: 'decode' };
   }
 
   #promptRequest(state: SequenceState): ForwardRequest {
@@ -106,6 +88,13 @@ export class AutoregressiveSequence {
     if (state.length === lastIndex) return { state, tokens: promptTokens.slice(lastIndex), logits: 'last' };
     const end = Math.min(state.length + prefillChunk, lastIndex);
     return { state, tokens: promptTokens.slice(state.length, end), logits: 'none' };
+  }
+
+  take(result: WorkResult): readonly Step[] {
+    if (result.kind !== 'forward') {
+      throw new PlumblineError('internal_error', `a plain sequence was given the result of a ${result.kind}`);
+    }
+    return [this.accept(result.result)];
   }
 
   /**

@@ -6,15 +6,17 @@
  * the order in which they were made.
  */
 import { PlumblineError, toPlumblineError } from '../errors.js';
-import type { ForwardResult, LanguageModel } from '../engine/model.js';
-import { AutoregressiveSequence, type Step, type Work } from '../generate/autoregressive.js';
-import type { RequestSampler } from '../sample/sampler.js';
+import type { LanguageModel } from '../engine/model.js';
+import { releaseResult, type Step, type TokenSequence, type Work, type WorkResult } from '../generate/sequence.js';
 import { EventQueue } from './event-queue.js';
 import type { FinishReason, GenerationRequest, GenerationUsage } from './request.js';
 import { isFinal, transition, type RequestState } from './request-state.js';
 
 export interface JobOptions {
-  readonly prefillChunk: number | undefined;
+  /** Makes the sequence when the job leaves the queue. */
+  readonly startSequence: (model: LanguageModel) => TokenSequence;
+  /** The seed that its sampler draws with. */
+  readonly seed: bigint;
   /** Milliseconds of a clock that never goes back. */
   readonly now: () => number;
   /** Called once, when the job has ended. */
@@ -27,18 +29,17 @@ export const LONGEST_TIMEOUT_MS = 2 ** 31 - 1;
 export class Job {
   readonly request: GenerationRequest;
   readonly events: EventQueue;
-  readonly #sampler: RequestSampler;
   readonly #options: JobOptions;
   #state: RequestState = { phase: 'queued' };
-  #sequence: AutoregressiveSequence | undefined;
+  #sequence: TokenSequence | undefined;
+  #completionTokens = 0;
   /** While a forward of the job runs: called when the job ends, so that the forward can be given up. */
   #onEndInFlight: (() => void) | undefined;
   #deadline: NodeJS.Timeout | undefined;
   readonly #onAbort = (): void => this.cancel();
 
-  constructor(request: GenerationRequest, sampler: RequestSampler, options: JobOptions) {
+  constructor(request: GenerationRequest, options: JobOptions) {
     this.request = request;
-    this.#sampler = sampler;
     this.#options = options;
     this.events = new EventQueue(() => this.cancel());
     request.signal?.addEventListener('abort', this.#onAbort, { once: true });
@@ -50,22 +51,20 @@ export class Job {
   }
 
   get completionTokens(): number {
-    return this.#sequence?.completionTokens ?? 0;
+    return this.#completionTokens;
   }
 
   /** Leaves the queue: makes the sequence. Ends the job when the model has no state for it. */
   start(model: LanguageModel): void {
     this.#move({ phase: 'prefilling', startedAt: this.#options.now() });
     this.#guard(() => {
-      const { promptTokens, maxTokens, stopTokenIds } = this.request;
-      this.#sequence = new AutoregressiveSequence(model.newState(), {
-        promptTokens,
-        maxTokens,
-        stopTokenIds,
-        sampler: this.#sampler,
-        prefillChunk: this.#options.prefillChunk,
-      });
+      this.#sequence = this.#options.startSequence(model);
     });
+  }
+
+  /** The work that the job needs next, without beginning it. */
+  get nextWork(): Work | undefined {
+    return this.#sequence?.work;
   }
 
   /**
@@ -82,15 +81,17 @@ export class Job {
   }
 
   /** The forward is over. `result` undefined: it made nothing, and the job goes on unless it has ended. */
-  endForward(result?: ForwardResult): void {
+  endForward(result?: WorkResult): void {
     this.#onEndInFlight = undefined;
     if (isFinal(this.#state)) {
-      result?.state.release();
+      if (result !== undefined) releaseResult(result);
       this.#sequence?.release();
     } else if (result !== undefined) {
       this.#guard(() => {
-        const step = this.#sequence?.accept(result);
-        if (step !== undefined) this.#take(step);
+        for (const step of this.#sequence?.take(result) ?? []) {
+          if (isFinal(this.#state)) break; // a stop string ended the answer inside this step
+          this.#take(step);
+        }
       });
     }
   }
@@ -121,6 +122,7 @@ export class Job {
           this.events.push({ type: 'prefill', processed: total, total });
           this.#move({ phase: 'decoding', startedAt: this.#state.startedAt, firstTokenAt: this.#options.now() });
         }
+        this.#completionTokens++;
         const { tokenId, logprob, topLogprobs } = step.token;
         if (step.end === 'stop-token') {
           this.#finish('stop', tokenId);
@@ -150,13 +152,15 @@ export class Job {
   #usage(): GenerationUsage {
     const state = this.#state;
     if (state.phase !== 'decoding') throw new PlumblineError('internal_error', `a ${state.phase} request has no usage`);
+    const speculation = this.#sequence?.speculation;
     return {
       promptTokens: this.request.promptTokens.length,
       completionTokens: this.completionTokens,
       cachedTokens: this.#sequence?.cachedTokens ?? 0,
       prefillMs: state.firstTokenAt - state.startedAt,
       decodeMs: this.#options.now() - state.firstTokenAt,
-      seed: this.#sampler.seed,
+      seed: this.#options.seed,
+      ...(speculation && { speculation }),
     };
   }
 

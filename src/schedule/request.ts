@@ -5,6 +5,7 @@
  * which tokens/ implements (`new TextAssembler(...)`), so that this room needs no tokenizer.
  */
 import type { LogitsCensus } from '../errors.js';
+import type { SpeculationStats } from '../generate/sequence.js';
 
 /** Sampling fields that a request may leave open; `undefined` takes the next default in line. */
 export interface SamplingOptions {
@@ -95,6 +96,8 @@ export interface GenerationUsage {
   readonly decodeMs: number;
   /** The seed that was used, so that an unseeded answer can be asked for again. */
   readonly seed: bigint;
+  /** What speculation did; absent in plain decoding. */
+  readonly speculation?: SpeculationStats | undefined;
 }
 
 export type { LogitsCensus };

@@ -2,15 +2,17 @@
  * Admission, queue and batching: which request gets the next forward.
  *
  * Invariants: one forward runs at a time. First come, first admitted, at most `maxParallel` at once. In each turn one
- * prompt chunk of one prefilling request runs, taken in rotation, and then one decode step of all decoding requests
- * together, so no prompt, however long, holds up the tokens of the others for more than a chunk. Since rows do not depend
+ * prompt chunk of one prefilling request runs, taken in rotation, and then one piece of work of every decoding request,
+ * those of one kind together, so no prompt, however long, holds up the tokens of the others for more than a chunk. Since rows do not depend
  * on their neighbours, none of this changes a bit of an answer. Between forwards the event loop runs.
  */
 import { setImmediate as nextTurn, setTimeout as elapsed } from 'node:timers/promises';
 import { PlumblineError, toPlumblineError } from '../errors.js';
 import type { LanguageModel } from '../engine/model.js';
+import { AutoregressiveSequence } from '../generate/autoregressive.js';
+import type { TokenSequence } from '../generate/sequence.js';
 import type { RequestSampler } from '../sample/sampler.js';
-import { forwardTogether } from './forward-together.js';
+import { forwardTogether, workGroup } from './forward-together.js';
 import { Job, LONGEST_TIMEOUT_MS } from './job.js';
 import type { GenerationEvent, GenerationRequest } from './request.js';
 import { Counters, type SchedulerMode, type SchedulerStats } from './stats.js';
@@ -19,6 +21,8 @@ export interface SchedulerOptions {
   readonly model: LanguageModel;
   /** The sampler of a request; called by `submit`, so that what it refuses is refused before anything is queued. */
   readonly createSampler: (request: GenerationRequest) => RequestSampler;
+  /** The loop that a request follows; default: plain decoding. */
+  readonly createSequence?: SequenceFactory | undefined;
   /** Most requests with a state at once, at least 1; default 1. */
   readonly maxParallel?: number | undefined;
   /** Most requests that wait beside them; default 64. */
@@ -28,6 +32,24 @@ export interface SchedulerOptions {
   /** Milliseconds of a clock that never goes back; default the process's. */
   readonly now?: (() => number) | undefined;
 }
+
+/** Makes the sequence of a request when it is admitted; the model's state is taken then, not before. */
+export type SequenceFactory = (
+  model: LanguageModel,
+  request: GenerationRequest,
+  sampler: RequestSampler,
+  prefillChunk: number | undefined,
+) => TokenSequence;
+
+/** Plain decoding: one token a forward. */
+export const plainSequence: SequenceFactory = (model, request, sampler, prefillChunk) =>
+  new AutoregressiveSequence(model.newState(), {
+    promptTokens: request.promptTokens,
+    maxTokens: request.maxTokens,
+    stopTokenIds: request.stopTokenIds,
+    sampler,
+    prefillChunk,
+  });
 
 export interface ShutdownReport {
   /** Running requests that came to their end by themselves. */
@@ -70,8 +92,11 @@ export class Scheduler {
   submit(request: GenerationRequest): AsyncIterable<GenerationEvent> {
     try {
       this.#admissible(request);
-      const job = new Job(request, this.#options.createSampler(request), {
-        prefillChunk: this.#options.prefillChunk,
+      const sampler = this.#options.createSampler(request);
+      const startSequence = this.#options.createSequence ?? plainSequence;
+      const job = new Job(request, {
+        startSequence: (model) => startSequence(model, request, sampler, this.#options.prefillChunk),
+        seed: sampler.seed,
         now: this.#options.now ?? (() => performance.now()),
         onEnd: (ended) => this.#ended(ended),
       });
@@ -196,8 +221,16 @@ export class Scheduler {
   }
 
   async #forwardDecode(): Promise<void> {
-    const jobs = [...this.#running].filter((job) => job.state.phase === 'decoding');
-    if (jobs.length > 0) await forwardTogether(this.#options.model, jobs);
+    const groups = new Map<string, Job[]>();
+    for (const job of this.#running) {
+      if (job.state.phase !== 'decoding' || job.nextWork === undefined) continue;
+      const group = workGroup(job.nextWork);
+      groups.set(group, [...(groups.get(group) ?? []), job]);
+    }
+    for (const jobs of groups.values()) {
+      const waiting = jobs.filter((job) => job.state.phase === 'decoding'); // one may have ended meanwhile
+      if (waiting.length > 0) await forwardTogether(this.#options.model, waiting);
+    }
   }
 
   /** The process is poisoned, or this module is wrong: every request ends, and no other is taken. */
