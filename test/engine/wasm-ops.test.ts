@@ -8,6 +8,7 @@ import type { Backend } from '../../src/engine/backends/backend.js';
 import { ReferenceBackend } from '../../src/engine/backends/reference/reference.js';
 import { openWasmBackend } from '../../src/engine/backends/wasm/wasm-backend.js';
 import { OPS, type OpName, type WeightDtype } from '../../src/engine/plan/ops.js';
+import { fromBf16Bits, fromF16Bits } from '../../src/numerics/rounding.js';
 import { assertSameOutputs, runOpCase, type OpCase } from '../support/op-case.js';
 import { CaseWriter, type CaseShape } from '../support/op-case-writer.js';
 import { CASE_LAWS, opCases } from '../support/op-cases.js';
@@ -80,6 +81,28 @@ test('a row of a linear map has the same bits alone and among any number of othe
       }
     }
   }
+});
+
+test('every half and every bfloat16 is widened exactly, and NaNs of any payload stay NaN', async () => {
+  const all = Uint16Array.from({ length: 65536 }, (_, bits) => bits);
+  const cases = (['BF16', 'F16'] as const).map((dtype) => {
+    const c = new CaseWriter(`embed every ${dtype}`, 'embed', F32, rowsOf(2), false);
+    const values = Float32Array.from(all, dtype === 'BF16' ? fromBf16Bits : fromF16Bits);
+    c.add('embed', { out: c.output('out', 65536), width: 65536, copies: 1, weight: c.values('table', values, dtype) });
+    return c.finish();
+  });
+  const payloads = [0x7fffffff, 0xffffffff, 0x7f800001, 0xffbfffff, 0x7fff8000, 0x3f808000, 0x3f818000, 0x7f7fffff];
+  const c = new CaseWriter(
+    'add payloads',
+    'add',
+    CASE_LAWS.find(({ name }) => name === 'bf16')!,
+    rowsOf(1),
+    false,
+  );
+  const a = c.floats('a', payloads.length, new Float32Array(Uint32Array.from(payloads).buffer));
+  const b = c.floats('b', payloads.length, new Float32Array(payloads.length));
+  c.add('add', { rows: 0, a, b, out: c.output('out', payloads.length), width: payloads.length });
+  await judge([...cases, c.finish()]);
 });
 
 test('attention over many pages and with heads of whole vectors equals the reference', async () => {

@@ -155,7 +155,7 @@ function runOp(op: i32): void {
   }
 }
 
-/** Work of the current op, in units of work.ts; 0 for ops that only one thread may do or that only copy. */
+/** Work of the current op, in units of work.ts; -1 for ops that are never shared: a counting sort, and mere copies. */
 function workOf(op: i32): f64 {
   switch (op) {
     case plan.OP_EMBED: return embedWork();
@@ -180,7 +180,7 @@ function workOf(op: i32): f64 {
     case plan.OP_ADD: return addWork();
     case plan.OP_PLE_GATE: return pleGateWork();
     case plan.OP_PLE_ADD: return pleAddWork();
-    default: return 0;
+    default: return -1;
   }
 }
 

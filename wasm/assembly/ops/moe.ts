@@ -139,7 +139,6 @@ export function moeGroup(): void {
   const index = bufferField(MOE_GROUP_INDEX);
   const offsets = bufferField(MOE_GROUP_OUT_OFFSETS);
   const list = bufferField(MOE_GROUP_OUT_LIST);
-  if (nextUnit() > 0) return;
   // Counted one place up, summed, used as write positions, then each stands where the next expert begins: shift back.
   memory.fill(offsets, 0, <usize>(experts + 1) << 2);
   for (let p = 0; p < pairs; p++) {

@@ -11,6 +11,8 @@ import type { Backend, Execution, MemoryBlock } from '../backend.js';
 import { openWasmBackend } from './wasm-backend.js';
 
 const WIDTH = 512;
+/** Above any memory that these tests allocate. */
+const BEYOND = 2 ** 32 - 4096;
 const OPS_DONE = CALL_HEADER.indexOf('opsDone');
 
 const failsWith = (code: string) => (error: unknown): boolean => error instanceof PlumblineError && error.code === code; // prettier-ignore
@@ -29,8 +31,18 @@ interface Chain {
   readonly free: () => void;
 }
 
+interface ChainOptions {
+  /** Where the weights are, if not where they should be. */
+  readonly weightAddress?: number;
+  /** Outputs that are computed; 64 or fewer are one unit of work. */
+  readonly outs?: number;
+  /** Puts a small op, which doubles its input in place, before every product. */
+  readonly doubling?: boolean;
+}
+
 /** A plan of `length` products with the identity, back and forth between two buffers of 8 rows. */
-function chain(backend: Backend, length: number, weightAddress?: number): Chain {
+function chain(backend: Backend, length: number, options: ChainOptions = {}): Chain {
+  const { weightAddress, outs = WIDTH, doubling = false } = options;
   const blocks: MemoryBlock[] = [];
   const allocate = (bytes: number): MemoryBlock => {
     const block = backend.allocate(bytes, 'a test');
@@ -49,7 +61,10 @@ function chain(backend: Backend, length: number, weightAddress?: number): Chain 
   );
   const buffers = [builder.buffer('a', WIDTH), builder.buffer('b', WIDTH)] as const;
   for (let i = 0; i < length; i++) {
-    builder.linear('R', buffers[i % 2 === 0 ? 0 : 1], WIDTH, [{ weight, out: buffers[i % 2 === 0 ? 1 : 0], outs: WIDTH }]); // prettier-ignore
+    const [from, to] = i % 2 === 0 ? buffers : ([buffers[1], buffers[0]] as const);
+    const at = from.offset;
+    if (doubling) builder.op('add', { rows: 0, a: at, b: at, out: at, width: WIDTH });
+    builder.linear('R', from, WIDTH, [{ weight, out: to, outs }]);
   }
   const plan = backend.load(builder.finish().program);
   const workspace = allocate(4 * builder.workspaceWords);
@@ -175,7 +190,7 @@ test('an execution that does not fit its plan is refused, and the backend goes o
 for (const threads of [1, 2]) {
   test(`a trap in a kernel fails the running plan and all that follow, and nothing hangs, threads ${threads}`, async (t) => {
     const backend = await open(t, threads);
-    const broken = chain(backend, 3, 2 ** 32 - 4096);
+    const broken = chain(backend, 3, { weightAddress: BEYOND });
     const sound = chain(backend, 3);
     const runs = [backend.execute(broken.execution), backend.execute(sound.execution)];
     for (const run of runs) {
@@ -200,6 +215,36 @@ for (const threads of [1, 2]) {
     long.free();
   });
 }
+
+test('a trap in one thread is never taken for the end of the plan by another', async () => {
+  for (let round = 0; round < 8; round++) {
+    const backend = await openWasmBackend({ threads: 2, sharedWork: 0 });
+    const { execution } = chain(backend, 1, { weightAddress: BEYOND, outs: 64 }); // whichever thread takes the one unit
+    await assert.rejects(backend.execute(execution), failsWith('backend_failed'));
+    await backend.close();
+  }
+});
+
+test('a small op, done by one thread, stands between shared ones as if all threads did it', async (t) => {
+  const backend = await open(t, 2);
+  const work = chain(backend, 30, { doubling: true });
+  for (let i = 0; i < 40; i++) {
+    work.input.fill(3);
+    assert.equal(await backend.execute(work.execution), 'done');
+    const wrong = work.output.findIndex((value) => value !== 3 * 2 ** 30);
+    assert.equal(wrong, -1, `round ${i}: element ${wrong} is ${work.output[wrong]}`);
+  }
+});
+
+test('an idle backend uses no processor', async (t) => {
+  const backend = await open(t, 2);
+  assert.equal(await backend.execute(chain(backend, 20).execution), 'done');
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  const before = process.cpuUsage();
+  await new Promise((resolve) => setTimeout(resolve, 400));
+  const { user, system } = process.cpuUsage(before);
+  assert.ok(user + system < 100_000, `${user + system} us of processor time in 400 ms`);
+});
 
 test('memory that a plan needs and cannot have is out_of_memory, and the backend goes on', async (t) => {
   const backend = await openWasmBackend({ threads: 2, maxBytes: 8 * 2 ** 20 });
