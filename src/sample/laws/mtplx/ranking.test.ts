@@ -67,3 +67,11 @@ test('ten equal tokens under top_p 0.8 keep nine: 8 * 0.1 added up is below 0.8'
   assert.deepEqual(fast(new Float64Array(10).fill(1), 10, undefined, 0.8).ids, [0, 1, 2, 3, 4, 5, 6, 7, 8]);
   assert.deepEqual(fast(new Float64Array(10).fill(1), 10, 9, 0.8).ids, [0, 1, 2, 3, 4, 5, 6, 7, 8]);
 });
+
+test('a tie that straddles a threshold is cut by id, not by which side it lies on', () => {
+  const below = 2 ** -10 * (1 - 2 ** -53);
+  const weights = Float64Array.of(below, 2 ** -10, 2 ** -10, 1);
+  const total = 1.9;
+  assert.ok(weights[0]! < weights[1]! && weights[0]! / total === weights[1]! / total, 'the test needs such a pair');
+  assert.deepEqual(fast(weights, total, undefined, 1.0001 / total).ids, [0, 3]);
+});

@@ -6,9 +6,8 @@
  *
  * Invariants: the ranking is of the rounded probabilities p = weight / total, not of the weights (two weights may share
  * one p); running masses are plain float64 sums in rank order. No V-sized sort on the usual paths: a short list for small
- * k, else only entries above a weight threshold, lowered until the cut lies clearly inside.
+ * k, else only entries above a weight threshold, lowered until one is to spare.
  */
-
 import { PlumblineError } from '../../../errors.js';
 
 /** Where the kept entries go: ids ascending, probs beside them; both at least as long as the row. */
@@ -141,9 +140,9 @@ function findCut(weights: Float64Array, total: number, k: number, topP: number |
     const ranked = rankedAbove(weights, total, threshold, count);
     const kept = nucleusLength(ranked, Math.min(k, count), topP);
     const cut = ranked[kept - 1]!;
-    // The cut must lie clearly inside: not at the last entry that reaches the threshold, and not at a probability that an
-    // entry below the threshold may share (it could come first by id).
-    if (!complete && (kept === count || !(cut > threshold / total))) continue;
+    // With an entry to spare the walk ended by itself. Entries below the threshold may share the cut's p and come first by
+    // id; they change which ties are kept, which `collect` decides over the whole row, but not how many.
+    if (kept === count && !complete) continue;
     return { cut, ties: kept - ranked.indexOf(cut) };
   }
   throw new PlumblineError('internal_error', 'no cut although the last threshold takes every entry');
