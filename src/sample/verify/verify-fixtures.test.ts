@@ -125,5 +125,7 @@ test('paths: files, gzipped files, folders in name order; what cannot be read is
   await writeFile(join(folder, 'cut.jsonl.gz'), gzipSync(greedyLine(1)).subarray(0, 40));
   await assert.rejects(verifyFixtureFile(join(folder, 'cut.jsonl.gz')), invalid(/cut\.jsonl\.gz: cannot be read/));
   await assert.rejects(verifyFixtureFile(join(folder, 'none.jsonl')), invalid(/none\.jsonl: cannot be read/));
+  await mkdir(join(folder, 'empty'));
+  await assert.rejects(verifyFixtures([join(folder, 'empty')]).next(), invalid(/empty: holds no \.jsonl/));
   await assert.rejects(verifyFixtures([join(folder, 'none')]).next(), invalid(/none: cannot be read/));
 });

@@ -177,7 +177,9 @@ export async function verifyFixtureFile(file: string): Promise<FixtureReport> {
  */
 export async function* verifyFixtures(paths: readonly string[]): AsyncGenerator<FixtureReport> {
   for (const path of paths) {
-    for (const file of await fixtureFiles(path)) yield await verifyFixtureFile(file);
+    const files = await fixtureFiles(path);
+    if (files.length === 0) throw new PlumblineError('fixture_invalid', `${path}: holds no .jsonl or .u16 file`);
+    for (const file of files) yield await verifyFixtureFile(file);
   }
 }
 
