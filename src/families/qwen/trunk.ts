@@ -234,6 +234,11 @@ export class QwenTrunk {
     };
   }
 
+  /** Name of an entry of the weight table, for printed plans. */
+  weightName(index: number): string {
+    return this.#o.weights.name(index);
+  }
+
   stateUsage(): { readonly allocated: number; readonly used: number } {
     return this.#store.usage();
   }
