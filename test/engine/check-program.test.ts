@@ -56,7 +56,8 @@ for (const op of Object.keys(OPS) as OpName[]) {
         const named = new RegExp(`^op 0 \\(${op}\\): (segment 0: )?${field.name} `);
         assertRefused(withWord(program, at, field.kind === 'float' ? 0x7fc00000 : -9), named);
         if (field.kind.startsWith('weight')) assertRefused(withWord(program, at, 10_000), named);
-        if (field.kind === 'lowering' || field.name === 'rows') assertRefused(withWord(program, at, 2), named);
+        if (field.kind === 'lowering') assertRefused(withWord(program, at, 2), named);
+        if (field.name === 'rows') assertRefused(withWord(program, at, 65), named);
         if (field.kind === 'fixed' || field.kind === 'page') assertRefused(withWord(program, at, 3), named);
         if (field.kind.startsWith('buffer'))
           assertRefused(withWord(program, at, 0x7fffff00), /covers words|overlaps|too small/);

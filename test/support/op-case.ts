@@ -29,7 +29,7 @@ export interface CaseBuffer {
   readonly contents?: Float32Array | Int32Array | undefined;
 }
 
-/** A segment of a linear op, weights and buffers by name. */
+/** A segment of a linear op, weights and buffers by name; a linear op over subrows has one. */
 export interface CaseSegment {
   readonly weight: string;
   readonly bias?: string | undefined;
@@ -164,7 +164,7 @@ export function buildPlan(given: OpCase, backend: Backend, table: WeightTable, p
   };
   for (const { name, fields, segments = [] } of given.ops) {
     if (name === 'linear') {
-      const rowsOf = fields.rows === 1 ? 'M' : 'R';
+      const [rows, input, inWidth] = [Number(fields.rows), buffers.get(String(fields.in))!, Number(fields.inWidth)];
       const list = segments.map((s) => ({
         weight: weights.get(s.weight)!,
         bias: s.bias === undefined ? undefined : weights.get(s.bias),
@@ -172,7 +172,9 @@ export function buildPlan(given: OpCase, backend: Backend, table: WeightTable, p
         outColumn: s.outColumn,
         outs: s.outs,
       }));
-      plan.linear(rowsOf, buffers.get(String(fields.in))!, Number(fields.inWidth), list);
+      const [first] = list;
+      if (rows > 1) plan.linearOfSubrows(rows, input, inWidth, first!.weight, first!.out, first!.outs);
+      else plan.linear(rows === 1 ? 'M' : 'R', input, inWidth, list);
     } else {
       const spec: OpSpec = OPS[name];
       plan.op(name, Object.fromEntries(spec.fields.map((field) => [field.name, resolve(field, fields[field.name])])));

@@ -1,6 +1,13 @@
 /** Recipes of the ops that treat every row by itself. */
 import { DTYPES, EPS, type RecipeTable } from './op-recipe.js';
 
+/** Rows that a row of the call holds in the variants that have several. */
+const SUBROWS = 3;
+
+/** What a `rows` field of 0 (R), 1 (M) or n (n for each of R) means for buffers: which rows, and how many in each. */
+const kindOf = (rows: number): 'R' | 'M' => (rows === 1 ? 'M' : 'R');
+const subrows = (rows: number): number => Math.max(rows, 1);
+
 export const ROW_RECIPES = {
   embed: {
     variants: 3,
@@ -16,57 +23,58 @@ export const ROW_RECIPES = {
     },
   },
   norm: {
-    variants: 4,
+    variants: 5,
     write: (c, v) => {
-      const group = [20, 16, 37, 5][v]!;
-      const rows = v === 2 ? 'M' : 'R';
-      const width = group * (v === 2 ? 1 : 3);
-      const source = c.input('in', width, 2, rows);
-      const out = v === 1 ? source : c.output('out', width, rows);
+      const group = [20, 16, 37, 5, 11][v]!;
+      const rows = [0, 0, 1, 0, SUBROWS][v]!;
+      const width = group * (rows === 0 ? 3 : 1);
+      const source = c.input('in', width * subrows(rows), 2, kindOf(rows));
+      const out = v === 1 ? source : c.output('out', width * subrows(rows), kindOf(rows));
       const gain = c.weight('gain', width, 'F32', 0.3, 1);
-      c.add('norm', { rows: v === 2 ? 1 : 0, in: source, out, width, group, gain, eps: EPS });
+      c.add('norm', { rows, in: source, out, width, group, gain, eps: EPS });
     },
   },
   linear: {
     variants: 4,
     write: (c, v) => {
       const inWidth = [37, 64, 5, 19][v]!;
-      const rows = v === 1 ? 'M' : 'R';
-      const subrows = v === 3 ? 3 : 1;
-      const source = c.input('in', inWidth * subrows, 1, rows);
-      c.output('wide', 24 * subrows, rows);
-      c.output('narrow', 3 * subrows, rows);
-      c.linear({ rows: [0, 1, 0, subrows][v]!, in: source, inWidth, segments: 3 }, [
-        { weight: c.weight('a', 19 * inWidth, DTYPES[v % 3]), out: 'wide', outColumn: 2, outs: 19 },
-        {
-          weight: c.weight('b', 3 * inWidth, DTYPES[(v + 1) % 3]),
-          bias: c.weight('bias', 3),
-          out: 'narrow',
-          outColumn: 0,
-          outs: 3,
-        },
-        { weight: c.weight('c', 2 * inWidth, DTYPES[(v + 2) % 3]), out: 'wide', outColumn: 21, outs: 2 },
+      const rows = [0, 1, 0, SUBROWS][v]!;
+      const source = c.input('in', inWidth * subrows(rows), 1, kindOf(rows));
+      const first = { weight: c.weight('a', 19 * inWidth, DTYPES[v % 3]), out: 'wide', outs: 19 };
+      c.output('wide', rows === SUBROWS ? 19 * SUBROWS : 24, kindOf(rows));
+      if (rows === SUBROWS) {
+        c.linear({ rows, in: source, inWidth, segments: 1 }, [{ ...first, outColumn: 0 }]);
+        return;
+      }
+      c.output('narrow', 3, kindOf(rows));
+      const [b, last] = [c.weight('b', 3 * inWidth, DTYPES[v + 1]), c.weight('c', 2 * inWidth, DTYPES[(v + 2) % 3])];
+      c.linear({ rows, in: source, inWidth, segments: 3 }, [
+        { ...first, outColumn: 2 },
+        { weight: b, bias: c.weight('bias', 3), out: 'narrow', outColumn: 0, outs: 3 },
+        { weight: last, out: 'wide', outColumn: 21, outs: 2 },
       ]);
     },
   },
   hcAct: {
-    variants: 4,
+    variants: 5,
     write: (c, v) => {
-      const streams = [4, 2, 3, 4][v]!;
-      const rows = v === 3 ? 'M' : 'R';
-      const down = c.input('down', 21, 3, rows);
-      const inject = v === 3 ? -1 : c.input('inject', streams, 12);
-      c.add('hcAct', { rows: v === 3 ? 1 : 0, down, rank: 21, inject, streams, lowering: v % 2 });
+      const streams = [4, 2, 3, 4, 2][v]!;
+      const rows = [0, 0, 0, 1, SUBROWS][v]!;
+      const down = c.input('down', 21 * subrows(rows), 3, kindOf(rows));
+      const inject = v === 3 ? -1 : c.input('inject', streams * subrows(rows), 12);
+      c.add('hcAct', { rows, down, rank: 21, inject, streams, lowering: v % 2 });
     },
   },
   hcMix: {
-    variants: 2,
+    variants: 3,
     write: (c, v) => {
-      const [hidden, streams, rows] = v === 0 ? [19, 4, 'R' as const] : [33, 3, 'M' as const];
-      const width = hidden * streams;
-      const mix = c.input('mix', width, 3, rows);
-      const normed = c.input('normed', width, 1, rows);
-      c.add('hcMix', { rows: v, mix, normed, out: c.output('out', hidden, rows), hidden, streams });
+      const rows = [0, 1, SUBROWS][v]!;
+      const [hidden, streams] = v === 0 ? [19, 4] : [33, 3];
+      const width = hidden * streams * subrows(rows);
+      const mix = c.input('mix', width, 3, kindOf(rows));
+      const normed = c.input('normed', width, 1, kindOf(rows));
+      const out = c.output('out', hidden * subrows(rows), kindOf(rows));
+      c.add('hcMix', { rows, mix, normed, out, hidden, streams });
     },
   },
   hcWrite: {
@@ -93,11 +101,12 @@ export const ROW_RECIPES = {
     },
   },
   add: {
-    variants: 3,
+    variants: 4,
     write: (c, v) => {
-      const rows = v === 2 ? 'M' : 'R';
-      const [a, b] = [c.input('a', 43, 1, rows), c.input('b', 43, 3, rows)];
-      c.add('add', { rows: v === 2 ? 1 : 0, a, b, out: [a, b, c.output('out', 43, rows)][v]!, width: 43 });
+      const rows = [0, 0, 1, SUBROWS][v]!;
+      const width = 43 * subrows(rows);
+      const [a, b] = [c.input('a', width, 1, kindOf(rows)), c.input('b', width, 3, kindOf(rows))];
+      c.add('add', { rows, a, b, out: [a, b][v] ?? c.output('out', width, kindOf(rows)), width: 43 });
     },
   },
   pleGate: {

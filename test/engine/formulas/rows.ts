@@ -26,7 +26,9 @@ export const ROW_FORMULAS: FormulaTable = {
       const added = bias === undefined ? undefined : c.weight(bias);
       return input.map((x) => matrix.map((taps, o) => c.A(dot(taps, x) + (added?.[o] ?? 0))));
     };
-    const [a, b, last] = [project('a'), project('b', 'bias'), project('c')];
+    const a = project('a');
+    if (c.n('segments') === 1) return { 'linear.out[0]': a.flat() };
+    const [b, last] = [project('b', 'bias'), project('c')];
     const wide = a.flatMap((row, r) => [Number.NaN, Number.NaN, ...row, ...last[r]!, Number.NaN]); // NaN: not written
     return { 'linear.out[0]': wide, 'linear.out[1]': b.flat(), 'linear.out[2]': wide };
   },
@@ -54,7 +56,9 @@ export const ROW_FORMULAS: FormulaTable = {
   },
   hcWrite: (c) => {
     const [hidden, streams] = [c.n('hidden'), c.n('streams')];
-    const [y, inject] = [c.buffer('y', hidden), c.buffer('inject', streams)];
+    const y = c.buffer('y', hidden);
+    const ones = y.map(() => Array<number>(streams).fill(1));
+    const inject = c.op.fields.inject === -1 ? ones : c.buffer('inject', streams);
     const out = c
       .buffer('residual', hidden * streams)
       .flatMap((row, r) =>
