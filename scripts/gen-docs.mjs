@@ -1,6 +1,6 @@
 /**
  * Writes the doc pages that are made from the sources: docs/errors.md from the table in src/errors.ts, docs/options.md
- * from the table in src/config.ts.
+ * from the table in src/config.ts, docs/laws.md from the law table of the Qwen families.
  *
  * Invariants: a page holds nothing that its table does not say; --check changes nothing and fails, naming the page,
  * when a page is not what this script would write. Needs a compiled dist/ (npm run build:ts).
@@ -48,6 +48,49 @@ function errorsPage(errors) {
   return lines.join('\n');
 }
 
+function lawsPage(laws, { phases, lowering, site }) {
+  const gates = [...new Set(laws.flatMap((row) => (row.gate ? [row.gate] : [])))];
+  const policies = ['strict', 'mtplx', 'uniform'];
+  const lines = [
+    '# Numeric laws of the Qwen families',
+    '',
+    '<!-- Made by scripts/gen-docs.mjs from src/families/qwen/law-table.ts; change the table there, then run npm run docs. -->',
+    '',
+    'A(x) is x rounded to the activation type: nothing under the law `f32`, bfloat16 under `bf16` and `bf16-mtplx`. Dot',
+    'products follow the lane law (sixteen float32 lanes, lane j takes k = j mod 16 in ascending order by fused',
+    'multiply-add, then a fixed tree; the wasm backend multiplies, then adds). exp is one written float32 polynomial of',
+    'multiplications and additions, the same bits in every backend (`src/numerics/exp.ts`). The exact arithmetic of each op',
+    'stands in `src/engine/plan/ops.ts`; a test finds a row of this page for every op of every plan.',
+    '',
+    '| site | ops | order and rounding | `bf16-mtplx` instead | gate | source |',
+    '|---|---|---|---|---|---|',
+    ...laws.map((row) => {
+      const ops = [...new Set(row.ops.map((op) => `\`${op.split(':')[0]}\``))].join(', ');
+      return `| ${[row.site, ops, row.law.replaceAll('|', '\\|'), row.mtplx, row.gate ?? '', row.source].join(' | ')} |`;
+    }),
+    '',
+    '## Gates that follow the phase',
+    '',
+    'A gate is `A(1 / (1 + e^|x|))`, mirrored for x >= 0, rounded at every step; in bfloat16 it is a table of 65,536',
+    'entries. `standalone` takes the correctly rounded exponential, `fused` takes exp2 of the product with log2(e) rounded',
+    'to float32. The phase of a forward decides, by the gate policy in use:',
+    '',
+    `| gate | policy | ${phases.join(' | ')} |`,
+    `|---|---|${phases.map(() => '---|').join('')}`,
+    ...gates.flatMap((gate) =>
+      policies.map(
+        (policy) =>
+          `| ${gate} | ${policy} | ${phases.map((phase) => site(gate, lowering(phase), policy)).join(' | ')} |`,
+      ),
+    ),
+    '',
+    'Where a table entry says standalone for `shared-expert` and `ple-value`, the ordinary sigmoid of the row above is meant',
+    'under `f32` and `bf16`. The draft head runs outside every phase: all its gates are standalone.',
+    '',
+  ];
+  return lines.join('\n');
+}
+
 function optionsPage(options) {
   const shown = (value) => {
     if (value === undefined || (Array.isArray(value) && value.length === 0)) return '';
@@ -81,7 +124,13 @@ async function compiled(name) {
   return import(path);
 }
 
+const { phaseLowering, siteLowering } = await compiled('families/qwen/laws.js');
 const pages = {
+  'docs/laws.md': lawsPage((await compiled('families/qwen/law-table.js')).QWEN_LAWS, {
+    phases: (await compiled('engine/plan/phase.js')).PHASES,
+    lowering: phaseLowering,
+    site: siteLowering,
+  }),
   'docs/errors.md': errorsPage((await compiled('errors.js')).ERRORS),
   'docs/options.md': optionsPage((await compiled('config.js')).OPTIONS),
 };

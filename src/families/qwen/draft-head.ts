@@ -7,7 +7,7 @@
 import { PlumblineError } from '../../errors.js';
 import type { Backend } from '../../engine/backends/backend.js';
 import type { DraftRequest, DraftResult } from '../../engine/model.js';
-import type { PlanOptions } from '../../engine/plan/builder.js';
+import type { Plan, PlanOptions } from '../../engine/plan/builder.js';
 import { PlanCache, type PlanKey } from '../../engine/plan/cache.js';
 import type { WeightTable } from '../../engine/plan/weight-table.js';
 import { copyRows, Runner, type CallContext } from '../../engine/runner.js';
@@ -101,6 +101,11 @@ export class DraftHead {
       },
     });
     return states.map((state, index) => ({ state, ...rows[index] }));
+  }
+
+  /** The plans of one row, for printing and for tests. */
+  plans(): Plan[] {
+    return (['none', 'last'] as const).map((output) => this.#plans.get(this.#key(output, 1)).plan);
   }
 
   stateUsage(): { readonly allocated: number; readonly used: number } {

@@ -10,7 +10,7 @@ import { PlumblineError } from '../../errors.js';
 import type { Checkpoint } from '../../weights/checkpoint.js';
 import { quoteName } from '../../weights/strict-json.js';
 import type { TensorRef } from '../../weights/tensor.js';
-import { TensorTaker } from '../../weights/tensor-taker.js';
+import { TensorTaker, type TensorSupply } from '../../weights/tensor-taker.js';
 import type { AttentionConfig, MoeConfig, PleConfig, Qwen35Config, Qwen4Config, QwenConfig } from './config-types.js';
 import { reportLoad, type LoadReport } from './load-report.js';
 import { findRoot, ngramTableNames, type QwenRoot } from './names.js';
@@ -49,19 +49,27 @@ export interface QwenInventory {
 export function inventoryQwen(checkpoint: Checkpoint, config: QwenConfig, draftHead = false): QwenInventory {
   const tensors = new TensorTaker(checkpoint);
   const root = findRoot(checkpoint);
-  const weights =
-    config.family === 'qwen4_exp' ? takeQwen4(tensors, root, config, draftHead) : takeQwen35(tensors, root, config);
+  const weights = takeQwen(tensors, root, config, draftHead);
   return { weights, report: reportLoad(checkpoint, tensors.taken, weights) };
 }
 
-function takeEnds(t: TensorTaker, root: QwenRoot, c: QwenConfig): Pick<QwenWeights, 'root' | 'embedTokens' | 'lmHead'> {
+/** The weight map alone, out of any supply of tensors. */
+export function takeQwen(t: TensorSupply, root: QwenRoot, config: QwenConfig, draftHead = false): QwenWeights {
+  return config.family === 'qwen4_exp' ? takeQwen4(t, root, config, draftHead) : takeQwen35(t, root, config);
+}
+
+function takeEnds(
+  t: TensorSupply,
+  root: QwenRoot,
+  c: QwenConfig,
+): Pick<QwenWeights, 'root' | 'embedTokens' | 'lmHead'> {
   const shape = [c.vocabSize, c.hiddenSize];
   const embedTokens = t.take(`${root}.embed_tokens.weight`, shape);
   const useEmbedding = c.tieWordEmbeddings && !t.has('lm_head.weight');
   return { root, embedTokens, lmHead: useEmbedding ? embedTokens : t.take('lm_head.weight', shape) };
 }
 
-function takeQwen4(t: TensorTaker, root: QwenRoot, c: Qwen4Config, draftHead: boolean): Qwen4Weights {
+function takeQwen4(t: TensorSupply, root: QwenRoot, c: Qwen4Config, draftHead: boolean): Qwen4Weights {
   return {
     family: 'qwen4_exp',
     ...takeEnds(t, root, c),
@@ -71,7 +79,7 @@ function takeQwen4(t: TensorTaker, root: QwenRoot, c: Qwen4Config, draftHead: bo
   };
 }
 
-function takeMtp(t: TensorTaker, c: Qwen4Config): MtpWeights {
+function takeMtp(t: TensorSupply, c: Qwen4Config): MtpWeights {
   const H = c.hiddenSize;
   const prefix = 'mtp.layers.0';
   if (c.mtpLayerCount !== 1 || c.indexer === undefined) {
@@ -95,7 +103,7 @@ function takeMtp(t: TensorTaker, c: Qwen4Config): MtpWeights {
   };
 }
 
-function takeQwen4Layer(t: TensorTaker, prefix: string, c: Qwen4Config, n: number): Qwen4LayerWeights {
+function takeQwen4Layer(t: TensorSupply, prefix: string, c: Qwen4Config, n: number): Qwen4LayerWeights {
   const pleIndex = c.ple?.layers.indexOf(n) ?? -1;
   return {
     mixer: takeMixer(t, prefix, c, n),
@@ -106,7 +114,7 @@ function takeQwen4Layer(t: TensorTaker, prefix: string, c: Qwen4Config, n: numbe
   };
 }
 
-function takeQwen35(t: TensorTaker, root: QwenRoot, c: Qwen35Config): Qwen35Weights {
+function takeQwen35(t: TensorSupply, root: QwenRoot, c: Qwen35Config): Qwen35Weights {
   const H = c.hiddenSize;
   return {
     family: 'qwen3_5',
@@ -124,13 +132,13 @@ function takeQwen35(t: TensorTaker, root: QwenRoot, c: Qwen35Config): Qwen35Weig
   };
 }
 
-function takeMixer(t: TensorTaker, prefix: string, c: QwenConfig, n: number): TokenMixerWeights {
+function takeMixer(t: TensorSupply, prefix: string, c: QwenConfig, n: number): TokenMixerWeights {
   return c.layerTypes[n] === 'linear_attention'
     ? takeLinearAttention(t, `${prefix}.linear_attn`, c)
     : takeAttention(t, `${prefix}.self_attn`, c);
 }
 
-function takeLinearAttention(t: TensorTaker, prefix: string, c: QwenConfig): LinearAttentionWeights {
+function takeLinearAttention(t: TensorSupply, prefix: string, c: QwenConfig): LinearAttentionWeights {
   const H = c.hiddenSize;
   const { valueHeads: Nv, valueHeadDim: Dv, convKernel: K, convChannels } = c.linearAttention;
   return {
@@ -147,7 +155,7 @@ function takeLinearAttention(t: TensorTaker, prefix: string, c: QwenConfig): Lin
   };
 }
 
-function takeAttention(t: TensorTaker, prefix: string, c: QwenConfig): AttentionWeights {
+function takeAttention(t: TensorSupply, prefix: string, c: QwenConfig): AttentionWeights {
   const H = c.hiddenSize;
   const { heads: Hq, kvHeads: Hkv, headDim: D } = c.attention;
   return {
@@ -166,7 +174,7 @@ function takeAttention(t: TensorTaker, prefix: string, c: QwenConfig): Attention
 }
 
 function takeIndexer(
-  t: TensorTaker,
+  t: TensorSupply,
   prefix: string,
   H: number,
   { heads: Hi, headDim: Di }: { heads: number; headDim: number },
@@ -179,7 +187,7 @@ function takeIndexer(
 }
 
 function takeLinear(
-  t: TensorTaker,
+  t: TensorSupply,
   prefix: string,
   outs: number,
   ins: number,
@@ -191,7 +199,7 @@ function takeLinear(
   };
 }
 
-function takeResidualRead(t: TensorTaker, prefix: string, c: Qwen4Config): ResidualReadWeights {
+function takeResidualRead(t: TensorSupply, prefix: string, c: Qwen4Config): ResidualReadWeights {
   const { streams: C, rank: r } = c.hyperConnections;
   const wide = C * c.hiddenSize;
   return {
@@ -201,7 +209,7 @@ function takeResidualRead(t: TensorTaker, prefix: string, c: Qwen4Config): Resid
   };
 }
 
-function takeGatedResidual(t: TensorTaker, prefix: string, c: Qwen4Config): GatedResidualWeights {
+function takeGatedResidual(t: TensorSupply, prefix: string, c: Qwen4Config): GatedResidualWeights {
   const { streams: C } = c.hyperConnections;
   return {
     ...takeResidualRead(t, prefix, c),
@@ -209,7 +217,7 @@ function takeGatedResidual(t: TensorTaker, prefix: string, c: Qwen4Config): Gate
   };
 }
 
-function takeSwiglu(t: TensorTaker, prefix: string, H: number, width: number): SwigluWeights {
+function takeSwiglu(t: TensorSupply, prefix: string, H: number, width: number): SwigluWeights {
   return {
     gateProj: t.take(`${prefix}.gate_proj.weight`, [width, H]),
     upProj: t.take(`${prefix}.up_proj.weight`, [width, H]),
@@ -217,7 +225,7 @@ function takeSwiglu(t: TensorTaker, prefix: string, H: number, width: number): S
   };
 }
 
-function takeMoe(t: TensorTaker, prefix: string, H: number, c: MoeConfig): MoeWeights {
+function takeMoe(t: TensorSupply, prefix: string, H: number, c: MoeConfig): MoeWeights {
   const experts = `${prefix}.experts`;
   const layout: ExpertLayout = t.has(`${experts}.gate_up_proj`) ? 'stacked' : 'per-expert';
   if (layout === 'stacked' && t.has(`${experts}.0.gate_proj.weight`)) {
@@ -233,7 +241,7 @@ function takeMoe(t: TensorTaker, prefix: string, H: number, c: MoeConfig): MoeWe
 }
 
 function takeSingleExperts(
-  t: TensorTaker,
+  t: TensorSupply,
   prefix: string,
   H: number,
   { experts, expertWidth }: MoeConfig,
@@ -256,7 +264,7 @@ function takeSingleExperts(
 
 /** Rows 0 … I − 1 of an expert's gate_up_proj are its gate, rows I … 2·I − 1 its up projection. */
 function takeStackedExperts(
-  t: TensorTaker,
+  t: TensorSupply,
   prefix: string,
   H: number,
   { experts, expertWidth }: MoeConfig,
@@ -272,11 +280,11 @@ function takeStackedExperts(
   }));
 }
 
-function takePle(t: TensorTaker, prefix: string, c: Qwen4Config, ple: PleConfig, pleIndex: number): PleWeights {
+function takePle(t: TensorSupply, prefix: string, c: Qwen4Config, ple: PleConfig, pleIndex: number): PleWeights {
   const H = c.hiddenSize;
   const wide = c.hyperConnections.streams * H;
   const embedding = `${prefix}.ple_embedding`;
-  const names = ngramTableNames(t.checkpoint, `${embedding}.ngram_embedding`);
+  const names = ngramTableNames(t, `${embedding}.ngram_embedding`);
   const constants = ngramConstants(ple, pleIndex, c.vocabSize);
   if (constants.rows > MAX_TABLE_ROWS) {
     throw new PlumblineError(
@@ -300,7 +308,7 @@ function takePle(t: TensorTaker, prefix: string, c: Qwen4Config, ple: PleConfig,
 }
 
 function takeTable(
-  t: TensorTaker,
+  t: TensorSupply,
   names: readonly string[],
   width: number,
   constants: NgramConstants,

@@ -12,7 +12,7 @@ import type {
   SequenceState,
   Speculation,
 } from '../../engine/model.js';
-import type { ActivationLaw } from '../../engine/plan/builder.js';
+import type { ActivationLaw, Plan } from '../../engine/plan/builder.js';
 import type { GatePolicy } from '../../engine/plan/phase.js';
 import type { WeightTable } from '../../engine/plan/weight-table.js';
 import { stateLimits } from '../../engine/state/sequence-state.js';
@@ -124,6 +124,11 @@ export class QwenModel implements LanguageModel {
   ): Promise<{ readonly result: ForwardResult; readonly taps: Taps }> {
     this.#checkTokens(request.state, request.tokens);
     return this.trunk.forwardWithTaps(request, options);
+  }
+
+  /** The draft head's plans of one row, for printing and for tests; none without a head. */
+  draftPlans(): Plan[] {
+    return this.#draftHead?.plans() ?? [];
   }
 
   /** Bytes of sequence states, trunk and head: reserved and in use. */
