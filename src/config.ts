@@ -127,6 +127,32 @@ export const OPTIONS = {
     512,
     'prompt tokens that are computed in one step; does not change results',
   ),
+  // ---- speculation ----
+  speculation: rowWithDefault(
+    '--speculation <mode>',
+    choice('off', 'plain', 'block', 'coupled'),
+    'off',
+    'when a request does not say: guess tokens with the draft head and verify them; coupled gives the text of off',
+  ),
+  draftDepth: rowWithDefault('--draft-depth <n>', integer(0, 3), 3, 'most tokens that the draft head guesses a round'),
+  depthPolicy: rowWithDefault(
+    '--depth-policy <name>',
+    choice('off', 'expected-value', 'position-average', 'streak', 'cost'),
+    'off',
+    'how the depth follows what was accepted; off: always the same',
+  ),
+  contextCopy: rowWithDefault(
+    '--context-copy <state>',
+    choice('on', 'off'),
+    'on',
+    'whether speculation also proposes what followed the same words in the prompt',
+  ),
+  gatePolicy: rowWithDefault(
+    '--gate-policy <name>',
+    choice('strict', 'mtplx', 'uniform'),
+    'strict',
+    'which gates are lowered otherwise in verify forwards; uniform: none, so that speculation cannot change a bit',
+  ),
   // ---- defaults of requests ----
   temperature: row(
     '--temperature <x>',

@@ -6,7 +6,7 @@
  * silence: it is an error.
  */
 import { PlumblineError } from '../errors.js';
-import type { GenerationRequest, SamplingOptions } from '../schedule/request.js';
+import type { GenerationRequest, SamplingOptions, SpeculationMode } from '../schedule/request.js';
 import type { RequestContext } from './answer.js';
 import type { ServedModel } from './served-model.js';
 
@@ -16,6 +16,7 @@ export interface GenerationWish {
   readonly maxTokens: number | undefined;
   readonly stop: readonly string[];
   readonly topLogprobs: number | undefined;
+  readonly speculation?: SpeculationMode | undefined;
 }
 
 /** Throws `model_not_found`. */
@@ -57,6 +58,7 @@ export function planGeneration(
     text: model.textSink(wish.stop),
     stopTokenIds: model.stopTokenIds,
     topLogprobs: wish.topLogprobs,
+    speculation: wish.speculation,
     signal,
     timeoutMs: model.timeoutMs,
   };

@@ -12,7 +12,7 @@ import type { ForwardRequest, ForwardResult, LanguageModel, SequenceState } from
 import type { RequestSampler } from '../sample/sampler.js';
 import type { TokenId } from '../sample/token-id.js';
 import { checkRow } from '../sample/validity.js';
-import type { Step, TokenSequence, TurnEnd, Work, WorkResult } from './sequence.js';
+import type { SpeculationReport, Step, TokenSequence, TurnEnd, Work, WorkResult } from './sequence.js';
 
 /** Tokens of a prompt chunk when nobody says; the result does not depend on it. */
 export const DEFAULT_PREFILL_CHUNK = 512;
@@ -32,6 +32,8 @@ export interface AutoregressiveOptions {
    * kept for the next turn. Its row is checked like every other and decides nothing. Default false.
    */
   readonly closingForward?: boolean | undefined;
+  /** Why a request that asked for speculation is decoded plainly; for the report. */
+  readonly speculationDeclined?: string | undefined;
 }
 
 type Stage =
@@ -70,6 +72,11 @@ export class AutoregressiveSequence implements TokenSequence {
   /** Completion tokens so far, a stop token included. */
   get completionTokens(): number {
     return this.#completionTokens;
+  }
+
+  get speculation(): SpeculationReport | undefined {
+    const { speculationDeclined: reason } = this.#options;
+    return reason === undefined ? undefined : { mode: 'off', reason };
   }
 
   /** The next forward, or undefined when there is nothing more to do. Asking twice gives the same. */

@@ -4,6 +4,7 @@
 import type { SpeculationStats } from './sequence.js';
 
 export class RoundCounts {
+  readonly #how: Pick<SpeculationStats, 'mode' | 'depthPolicy' | 'maxDepth'>;
   #rounds = 0;
   #copyRounds = 0;
   #copyOffered = 0;
@@ -12,6 +13,10 @@ export class RoundCounts {
   readonly #skipped = new Map<string, number>();
   readonly #offered: number[] = [];
   readonly #accepted: number[] = [];
+
+  constructor(how: Pick<SpeculationStats, 'mode' | 'depthPolicy' | 'maxDepth'>) {
+    this.#how = how;
+  }
 
   /** A round of the draft head: drafts that were decided, and those accepted, from depth 1. */
   drafted(decided: number, accepted: number): void {
@@ -40,6 +45,7 @@ export class RoundCounts {
 
   snapshot(): SpeculationStats {
     return {
+      ...this.#how,
       rounds: this.#rounds,
       skipped: Object.fromEntries(this.#skipped),
       offered: [...this.#offered],

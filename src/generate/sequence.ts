@@ -15,7 +15,7 @@ import type {
 } from '../engine/model.js';
 import type { Phase } from '../engine/plan/phase.js';
 import type { SampledToken } from '../sample/sampler.js';
-import type { TokenOrigin } from '../sample/speculation.js';
+import type { AcceptanceLaw, TokenOrigin } from '../sample/speculation.js';
 
 /** A forward of the trunk, a forward of the draft head, or a commit of a partly accepted window. */
 export type Work =
@@ -65,12 +65,19 @@ export interface TokenSequence {
   release(): void;
   /** Prompt tokens whose state was there from the start. */
   readonly cachedTokens: number;
-  /** What speculation did so far; absent in plain decoding. */
-  readonly speculation?: SpeculationStats | undefined;
+  /** What speculation did so far, or why it was declined; absent when nobody asked for it. */
+  readonly speculation?: SpeculationReport | undefined;
 }
+
+/** What a request's speculation did, or why there was none. */
+export type SpeculationReport = { readonly mode: 'off'; readonly reason: string } | SpeculationStats;
 
 /** Counts of a request's speculative rounds. */
 export interface SpeculationStats {
+  readonly mode: AcceptanceLaw;
+  /** Name of the depth policy, and its greatest depth. */
+  readonly depthPolicy: string;
+  readonly maxDepth: number;
   /** Verify forwards. */
   readonly rounds: number;
   /** Rounds without a draft, by the reason of the depth policy. */

@@ -5,7 +5,8 @@
  * which tokens/ implements (`new TextAssembler(...)`), so that this room needs no tokenizer.
  */
 import type { LogitsCensus } from '../errors.js';
-import type { SpeculationStats } from '../generate/sequence.js';
+import type { SpeculationReport } from '../generate/sequence.js';
+import type { AcceptanceLaw } from '../sample/speculation.js';
 
 /** Sampling fields that a request may leave open; `undefined` takes the next default in line. */
 export interface SamplingOptions {
@@ -36,6 +37,9 @@ export interface TextSink {
   flush(): SinkStep;
 }
 
+/** off: one token a forward; otherwise the acceptance law of the rounds (sample/speculation.ts). */
+export type SpeculationMode = 'off' | AcceptanceLaw;
+
 export interface GenerationRequest {
   readonly requestId: string;
   /** At least one id, each inside the model's vocabulary. */
@@ -49,6 +53,8 @@ export interface GenerationRequest {
   readonly stopTokenIds: readonly number[];
   /** undefined: no log-probabilities; n: the chosen token's and the n most likely ones. */
   readonly topLogprobs?: number | undefined;
+  /** How to speculate; undefined takes the server's default. */
+  readonly speculation?: SpeculationMode | undefined;
   readonly signal?: AbortSignal | undefined;
   /** Milliseconds from submission, waiting included, after which the request fails with `deadline_exceeded`. */
   readonly timeoutMs?: number | undefined;
@@ -96,8 +102,8 @@ export interface GenerationUsage {
   readonly decodeMs: number;
   /** The seed that was used, so that an unseeded answer can be asked for again. */
   readonly seed: bigint;
-  /** What speculation did; absent in plain decoding. */
-  readonly speculation?: SpeculationStats | undefined;
+  /** What speculation did, or why it was declined; absent when nobody asked for it. */
+  readonly speculation?: SpeculationReport | undefined;
 }
 
 export type { LogitsCensus };

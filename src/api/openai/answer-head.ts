@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import type { FinishEvent, RequestContext } from '../answer.js';
 import type { ServedModel } from '../served-model.js';
-import { openAiTimings, type OpenAiTimings } from './usage.js';
+import { openAiSpeculation, openAiTimings, type OpenAiSpeculation, type OpenAiTimings } from './usage.js';
 
 export interface AnswerHead<Kind extends string> {
   readonly id: string;
@@ -39,6 +39,8 @@ export interface PlumblineBlock {
   /** The stop string or stop token id that ended the answer. */
   readonly stop_match: string | number | null;
   readonly timings: OpenAiTimings;
+  /** What speculation did, or why it was not used. */
+  readonly speculation: OpenAiSpeculation;
   /** Fields of the request that nothing read. */
   readonly ignored: readonly string[];
 }
@@ -56,6 +58,7 @@ export function plumblineBlock(
     activation_law: model.build.activationLaw,
     stop_match: stopMatch ?? null,
     timings: openAiTimings(usage),
+    speculation: openAiSpeculation(usage),
     ignored,
   };
 }

@@ -44,6 +44,10 @@ export function nonEmptyText(rule = 'must be a non-empty string'): z.ZodType<str
   return z.string(says(rule)).min(1, says(rule));
 }
 
+export function oneOf<const Names extends readonly string[]>(...names: Names): z.ZodType<Names[number]> {
+  return z.enum(names, says(`must be one of ${names.join(', ')}`)) as z.ZodType<Names[number]>;
+}
+
 export function flag(): z.ZodType<boolean> {
   return z.boolean(says('must be true or false'));
 }

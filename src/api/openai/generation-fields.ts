@@ -6,8 +6,19 @@
  */
 import { z } from 'zod';
 import { PlumblineError } from '../../errors.js';
-import type { SamplingOptions } from '../../schedule/request.js';
-import { flag, integerIn, nonEmptyText, numberIn, oneOrMany, optional, probability, seed, text } from './fields.js';
+import type { SamplingOptions, SpeculationMode } from '../../schedule/request.js';
+import {
+  flag,
+  integerIn,
+  nonEmptyText,
+  numberIn,
+  oneOf,
+  oneOrMany,
+  optional,
+  probability,
+  seed,
+  text,
+} from './fields.js';
 
 /** Most stop strings of one request. */
 export const MAX_STOP_STRINGS = 16;
@@ -32,6 +43,7 @@ export const generationShape = {
       `must be a string or an array of up to ${MAX_STOP_STRINGS} non-empty strings`,
     ),
   ),
+  speculation: optional(oneOf('off', 'plain', 'block', 'coupled')),
   stream: optional(flag()),
   stream_options: optional(
     z.looseObject({ include_usage: optional(flag()) }, { error: 'must be an object such as {"include_usage": true}' }),
@@ -50,6 +62,8 @@ export interface GenerationParameters {
   readonly stop: readonly string[];
   /** undefined: no log-probabilities; n: the chosen token and the n most likely ones. */
   readonly topLogprobs: number | undefined;
+  /** How to speculate; undefined: as the server does. */
+  readonly speculation: SpeculationMode | undefined;
   readonly stream: boolean;
   readonly includeUsage: boolean;
   /** Fields of the body that nothing reads. */
@@ -82,6 +96,7 @@ export function generationParameters(
     maxTokens,
     stop: fields.stop ?? [],
     topLogprobs,
+    speculation: fields.speculation,
     stream,
     includeUsage: fields.stream_options?.include_usage ?? false,
     ignored,

@@ -34,6 +34,43 @@ export function openAiTimings(usage: GenerationUsage): OpenAiTimings {
   };
 }
 
+export type OpenAiSpeculation =
+  | { readonly mode: 'off'; readonly reason: string }
+  | {
+      readonly mode: string;
+      readonly depth_policy: string;
+      readonly max_depth: number;
+      readonly rounds: number;
+      /** Drafts decided, and those accepted, by depth from 1. */
+      readonly offered: readonly number[];
+      readonly accepted: readonly number[];
+      readonly copy_rounds: number;
+      readonly copy_offered: number;
+      readonly copy_accepted: number;
+      /** Windows of which only a part was kept. */
+      readonly partial_commits: number;
+      /** Rounds without a draft, by reason. */
+      readonly skipped: Readonly<Record<string, number>>;
+    };
+
+export function openAiSpeculation({ speculation }: GenerationUsage): OpenAiSpeculation {
+  if (speculation === undefined) return { mode: 'off', reason: 'not asked for' };
+  if (speculation.mode === 'off') return speculation;
+  return {
+    mode: speculation.mode,
+    depth_policy: speculation.depthPolicy,
+    max_depth: speculation.maxDepth,
+    rounds: speculation.rounds,
+    offered: speculation.offered,
+    accepted: speculation.accepted,
+    copy_rounds: speculation.copyRounds,
+    copy_offered: speculation.copyOffered,
+    copy_accepted: speculation.copyAccepted,
+    partial_commits: speculation.commits,
+    skipped: speculation.skipped,
+  };
+}
+
 const rounded = (value: number, digits: number): number => Number(value.toFixed(digits));
 
 const rate = (tokens: number, milliseconds: number): number | null =>
