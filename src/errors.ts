@@ -14,9 +14,11 @@ export interface ErrorRow {
   /** HTTP status of the error answer. */
   readonly status: number;
   /** `error.type` in OpenAI-compatible answers. */
-  readonly openaiType: 'invalid_request_error' | 'server_error' | 'not_found_error' | 'authentication_error' | 'overloaded_error';
+  readonly openaiType:
+    'invalid_request_error' | 'server_error' | 'not_found_error' | 'authentication_error' | 'overloaded_error';
   /** `error.type` in Anthropic-compatible answers. */
-  readonly anthropicType: 'invalid_request_error' | 'api_error' | 'not_found_error' | 'authentication_error' | 'overloaded_error';
+  readonly anthropicType:
+    'invalid_request_error' | 'api_error' | 'not_found_error' | 'authentication_error' | 'overloaded_error';
   /** Whether sending the same request again may succeed. */
   readonly retryable: boolean;
   readonly poisons: Poison;
@@ -44,11 +46,23 @@ const server = (doc: string, poisons: Poison = 'request', retryable = false, sta
 
 export const ERRORS = {
   // ---- the request ----
-  invalid_request: request(400, 'A field of the request body has the wrong type or value; the message names the field and what is allowed.'),
+  invalid_request: request(
+    400,
+    'A field of the request body has the wrong type or value; the message names the field and what is allowed.',
+  ),
   invalid_json: request(400, 'The request body is not JSON.'),
-  unsupported_parameter: request(400, 'The field is known but not supported here; the message says what to send instead.'),
-  context_length_exceeded: request(400, 'Prompt plus requested tokens do not fit the context window; shorten the prompt or lower max_tokens.'),
-  chat_template_error: request(400, 'The chat template of the model refused the messages; the message repeats what the template said.'),
+  unsupported_parameter: request(
+    400,
+    'The field is known but not supported here; the message says what to send instead.',
+  ),
+  context_length_exceeded: request(
+    400,
+    'Prompt plus requested tokens do not fit the context window; shorten the prompt or lower max_tokens.',
+  ),
+  chat_template_error: request(
+    400,
+    'The chat template of the model refused the messages; the message repeats what the template said.',
+  ),
   model_not_found: request(404, 'The `model` of the request is not served here; GET /v1/models lists what is.'),
   route_not_found: request(404, 'No such route; the message lists the routes that exist.'),
   method_not_allowed: request(405, 'The route exists but not for this method.'),
@@ -63,9 +77,20 @@ export const ERRORS = {
     doc: 'The server was started with --api-key and the request carries none, or another one.',
   },
   forbidden_origin: request(403, 'The browser origin is not in the allowed list (flag --cors-origin).'),
-  forbidden_host: request(403, 'The Host header does not name this server; call it as localhost or 127.0.0.1, or allow the name (flag --allowed-host).'),
-  request_cancelled: { ...request(499, 'The client went away or cancelled; nothing more is computed for this request.'), poisons: 'request' },
-  deadline_exceeded: server('The request ran longer than its deadline (flag --request-timeout-s).', 'request', true, 504),
+  forbidden_host: request(
+    403,
+    'The Host header does not name this server; call it as localhost or 127.0.0.1, or allow the name (flag --allowed-host).',
+  ),
+  request_cancelled: {
+    ...request(499, 'The client went away or cancelled; nothing more is computed for this request.'),
+    poisons: 'request',
+  },
+  deadline_exceeded: server(
+    'The request ran longer than its deadline (flag --request-timeout-s).',
+    'request',
+    true,
+    504,
+  ),
   // ---- the server ----
   queue_full: server('Too many requests are waiting (flag --max-queue); retry later.', 'nothing', true, 503),
   shutting_down: server('The server is stopping and takes no new requests.', 'nothing', true, 503),
@@ -74,23 +99,58 @@ export const ERRORS = {
     'session',
   ),
   internal_error: server('A fault of plumbline itself; please report it with the request id.', 'request'),
-  invalid_distribution: server('A sampling distribution was built from negative or mismatched entries: a programming error.', 'request'),
+  invalid_distribution: server(
+    'A sampling distribution was built from negative or mismatched entries: a programming error.',
+    'request',
+  ),
   // ---- configuration, checkpoints, machine ----
-  invalid_option: request(400, 'A command-line flag or configuration value is wrong; the message names it and what is allowed.'),
+  invalid_option: request(
+    400,
+    'A command-line flag or configuration value is wrong; the message names it and what is allowed.',
+  ),
   checkpoint_not_found: request(404, 'The checkpoint folder, or a file that it must have, does not exist.'),
-  checkpoint_unreadable: request(400, 'A checkpoint file could not be read; the message names the file and the reason of the system.'),
-  safetensors_invalid: request(400, 'A safetensors file breaks the format: header, offsets, overlaps, shapes, or sizes; the message names file and tensor.'),
-  config_invalid: request(400, 'config.json is not usable: the message names the key, its value, and the rule that it breaks.'),
-  config_unsupported: request(400, 'config.json is valid but asks for something that plumbline does not do; the message names it.'),
+  checkpoint_unreadable: request(
+    400,
+    'A checkpoint file could not be read; the message names the file and the reason of the system.',
+  ),
+  safetensors_invalid: request(
+    400,
+    'A safetensors file breaks the format: header, offsets, overlaps, shapes, or sizes; the message names file and tensor.',
+  ),
+  config_invalid: request(
+    400,
+    'config.json is not usable: the message names the key, its value, and the rule that it breaks.',
+  ),
+  config_unsupported: request(
+    400,
+    'config.json is valid but asks for something that plumbline does not do; the message names it.',
+  ),
   tensor_missing: request(400, 'A tensor that the configuration requires is not in the checkpoint.'),
-  tensor_mismatch: request(400, 'A tensor has another shape or dtype than the configuration requires, or stored constants differ from their formulas.'),
+  tensor_mismatch: request(
+    400,
+    'A tensor has another shape or dtype than the configuration requires, or stored constants differ from their formulas.',
+  ),
   tokenizer_invalid: request(400, 'tokenizer.json or tokenizer_config.json is missing or unusable.'),
-  model_too_large: request(400, 'The memory plan does not fit this machine; the message gives the figures and which flags lower them.'),
-  out_of_memory: server('Memory for activations or state could not be had; the message gives the figures.', 'request', true, 503),
-  backend_unavailable: request(400, 'The chosen backend cannot run on this machine; the message says why and what can.'),
+  model_too_large: request(
+    400,
+    'The memory plan does not fit this machine; the message gives the figures and which flags lower them.',
+  ),
+  out_of_memory: server(
+    'Memory for activations or state could not be had; the message gives the figures.',
+    'request',
+    true,
+    503,
+  ),
+  backend_unavailable: request(
+    400,
+    'The chosen backend cannot run on this machine; the message says why and what can.',
+  ),
   backend_failed: server('A backend failed while it ran a plan; its process state cannot be trusted.', 'process'),
   plan_invalid: server('A plan breaks the rules of the op table: a programming error.', 'request'),
-  fixture_invalid: request(400, 'A fixture or golden file given to `verify` is not of a known format; the message names file and line.'),
+  fixture_invalid: request(
+    400,
+    'A fixture or golden file given to `verify` is not of a known format; the message names file and line.',
+  ),
   address_in_use: request(400, 'The host and port are taken; choose another --port.'),
 } as const satisfies Record<string, ErrorRow>;
 
@@ -152,5 +212,7 @@ export class NonFiniteLogitsError extends PlumblineError {
 /** Any thrown value as a PlumblineError; unknown ones become `internal_error` with the original as cause. */
 export function toPlumblineError(thrown: unknown): PlumblineError {
   if (thrown instanceof PlumblineError) return thrown;
-  return new PlumblineError('internal_error', 'internal error; the server log has the details under this request id', { cause: thrown });
+  return new PlumblineError('internal_error', 'internal error; the server log has the details under this request id', {
+    cause: thrown,
+  });
 }

@@ -134,8 +134,7 @@ function readPrompts(path: string): GoldenPrompt[] {
 function parsePrompt(line: Record<string, unknown>): GoldenPrompt {
   const numbers = (key: string): number[] => {
     const list = line[key];
-    if (Array.isArray(list) && list.length > 0 && list.every((item) => typeof item === 'number'))
-      return list as number[];
+    if (Array.isArray(list) && list.length > 0 && list.every((item) => typeof item === 'number')) return list;
     throw new PlumblineError('fixture_invalid', `${key} must be a list of numbers`);
   };
   const outputIds = numbers('output_ids');

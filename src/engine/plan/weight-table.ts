@@ -52,7 +52,7 @@ export class WeightTable {
     }
     const block = backend.allocate(Math.max(size, ALIGNMENT), 'norm gains, convolution taps and tables');
     this.#derived.forEach(({ entry, bytes }, index) => {
-      block.bytes.set(bytes, offsets[index]!);
+      block.bytes.set(bytes, offsets[index]);
       entry.address = block.address + offsets[index]!;
     });
     this.#derived.length = 0;
