@@ -10,17 +10,32 @@ import type { Checkpoint } from './checkpoint.js';
 import { quoteName } from './strict-json.js';
 import { formatShape, isFloatDtype, type TensorRef } from './tensor.js';
 
-export class TensorTaker {
+/** What a family takes its weights from, tensor by tensor. */
+export interface TensorSupply {
+  has(name: string): boolean;
+  names(): Iterable<string>;
+  /** A float tensor of exactly this shape. */
+  take(name: string, shape: readonly number[]): TensorRef;
+  /** A float matrix with this many columns and any number of rows. */
+  takeRows(name: string, columns: number): TensorRef;
+  /** Compares a stored I64 vector, when there is one, with the values of its formula. */
+  compareConstants(name: string, expected: readonly (bigint | number)[]): void;
+}
+
+export class TensorTaker implements TensorSupply {
   /** Names of all tensors that were handed out or compared. */
   readonly taken = new Set<string>();
 
-  constructor(readonly checkpoint: Checkpoint) {}
+  constructor(private readonly checkpoint: Checkpoint) {}
 
   has(name: string): boolean {
     return this.checkpoint.has(name);
   }
 
-  /** A float tensor of exactly this shape. */
+  names(): Iterable<string> {
+    return this.checkpoint.names();
+  }
+
   take(name: string, shape: readonly number[]): TensorRef {
     const tensor = this.takeFloat(name);
     if (tensor.shape.length !== shape.length || tensor.shape.some((size, i) => size !== shape[i])) {
@@ -32,7 +47,6 @@ export class TensorTaker {
     return tensor;
   }
 
-  /** A float matrix with this many columns and any number of rows. */
   takeRows(name: string, columns: number): TensorRef {
     const tensor = this.takeFloat(name);
     if (tensor.shape.length !== 2 || tensor.shape[1] !== columns) {
@@ -44,7 +58,6 @@ export class TensorTaker {
     return tensor;
   }
 
-  /** Compare a stored I64 vector, when there is one, with the values of its formula. */
   compareConstants(name: string, expected: readonly (bigint | number)[]): void {
     const tensor = this.checkpoint.find(name);
     if (tensor === undefined) return;
