@@ -4,7 +4,7 @@
  *
  * Invariants: a waiting thread spins for a set number of looks, then sleeps, so that an idle backend uses no processor; the
  * last thread to arrive releases the barrier and takes the stop request of thread 0 into the new generation, so that all
- * threads take the same turn; a failed thread wakes the others, who leave at their next barrier.
+ * threads take the same turn; when a thread has failed, the main thread wakes the others, who leave at their barrier.
  */
 
 /** Counts submitted plans; workers sleep on it. */

@@ -2,7 +2,7 @@
  * A thread of the wasm backend: runs its share of every plan until it is told to quit. Thread 0 reports how each ended.
  *
  * Invariants: between plans the thread sleeps inside WebAssembly, not in its event loop, so it hears of work by a word of
- * the shared memory and never by a message; a trap makes all threads leave before it is reported.
+ * the shared memory and never by a message; after a trap it arrives at no barrier, so no other thread can report an end.
  */
 import { parentPort, workerData } from 'node:worker_threads';
 import { Kernels, type PlanStatus } from './kernels.js';
@@ -31,7 +31,6 @@ for (;;) {
   try {
     status = kernels.nextPlan(thread);
   } catch (trap) {
-    kernels.fail();
     report({ kind: 'trapped', message: trap instanceof Error ? trap.message : String(trap) });
     break;
   }
