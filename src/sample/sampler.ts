@@ -10,6 +10,7 @@ import { mtplxLaw } from './laws/mtplx/law.js';
 import type { RowDtype } from './laws/mtplx/penalties.js';
 import type { TokenLogprob } from './logprobs.js';
 import type { ResolvedSampling } from './resolve-sampling.js';
+import type { AcceptanceLaw, SpeculativeSampler } from './speculation.js';
 import type { TokenId } from './token-id.js';
 import type { RowContext } from './validity.js';
 
@@ -22,6 +23,12 @@ export interface SamplerOptions {
   readonly rowDtype?: RowDtype | undefined;
   /** undefined: no log-probabilities; n: the chosen token's and the n most likely ones. */
   readonly topLogprobs?: number | undefined;
+}
+
+export interface SpeculativeOptions extends SamplerOptions {
+  readonly acceptance: AcceptanceLaw;
+  /** Settings of the draft draws where an operator wants others than the target's. */
+  readonly draftFilters?: Pick<ResolvedSampling, 'temperature' | 'topP' | 'topK'> | undefined;
 }
 
 export interface SampledToken {
@@ -44,9 +51,19 @@ export interface RequestSampler {
 export interface SamplerLaw {
   readonly name: FamilyLaws['sampler'];
   create(settings: ResolvedSampling, options: SamplerOptions): RequestSampler;
+  createSpeculative(settings: ResolvedSampling, options: SpeculativeOptions): SpeculativeSampler;
 }
 
 const LAWS: Partial<Record<FamilyLaws['sampler'], SamplerLaw>> = { mtplx: mtplxLaw };
+
+function lawNamed(law: FamilyLaws['sampler']): SamplerLaw {
+  const known = LAWS[law];
+  if (known !== undefined) return known;
+  throw new PlumblineError(
+    'config_unsupported',
+    `sampler law "${law}" is not supported; known: ${Object.keys(LAWS).join(', ')}`,
+  );
+}
 
 /**
  * The sampler of one request.
@@ -57,12 +74,18 @@ export function createSampler(
   settings: ResolvedSampling,
   options: SamplerOptions,
 ): RequestSampler {
-  const known = LAWS[law];
-  if (known === undefined) {
-    throw new PlumblineError(
-      'config_unsupported',
-      `sampler law "${law}" is not supported; known: ${Object.keys(LAWS).join(', ')}`,
-    );
-  }
-  return known.create(settings, options);
+  return lawNamed(law).create(settings, options);
+}
+
+/**
+ * The sampler of one request that speculates. Under `coupled` and at temperature 0 its tokens are those of
+ * `createSampler` for the same rows.
+ * @throws PlumblineError config_unsupported for a law that is not built yet.
+ */
+export function createSpeculativeSampler(
+  law: FamilyLaws['sampler'],
+  settings: ResolvedSampling,
+  options: SpeculativeOptions,
+): SpeculativeSampler {
+  return lawNamed(law).createSpeculative(settings, options);
 }

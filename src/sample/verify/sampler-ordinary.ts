@@ -4,7 +4,7 @@
  */
 import { HostShaper } from '../laws/mtplx/host-distribution.js';
 import { laneOf } from '../laws/mtplx/filters.js';
-import { MtplxSampler } from '../laws/mtplx/law.js';
+import { MtplxSampler } from '../laws/mtplx/request-sampler.js';
 import { clampPenalty } from '../laws/mtplx/penalties.js';
 import { RowProcessor } from '../laws/mtplx/row-processor.js';
 import { Pcg64 } from '../rng/pcg64.js';

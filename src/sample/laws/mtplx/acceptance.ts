@@ -9,10 +9,20 @@ import type { RowContext } from '../../validity.js';
 import { Distribution, divideBy } from './distribution.js';
 import { pairwiseSum, pairwiseSumSparse } from '../../pairwise-sum.js';
 
-/** The coin's threshold for a draft of probability q under the draft and p under the target: accept when u <= it. */
-export function acceptProbability(p: number, q: number): number {
+/** p / q of a draft with probability q under the draft and p under the target; without q, whether p has mass. */
+export function acceptRatio(p: number, q: number): number {
   if (q <= 0) return p > 0 ? 1 : 0;
-  return Math.min(1, p / q);
+  return p / q;
+}
+
+/** The coin's threshold for such a draft: accept when u <= it. */
+export function acceptProbability(p: number, q: number): number {
+  return Math.min(1, acceptRatio(p, q));
+}
+
+/** Probabilities by id. */
+export function massesOf(distribution: Distribution): Map<number, number> {
+  return new Map(Array.from(distribution.ids, (id, at) => [id, distribution.probs[at]!]));
 }
 
 /** The positive entries of a measure given by ids and masses, ascending. */
@@ -25,7 +35,7 @@ function positivePart(ids: Int32Array, massOf: (id: number, at: number) => numbe
 
 /** normalise((target - draft)+), ids ascending; the target itself when nothing is left. */
 export function residual(target: Distribution, draft: Distribution, context: RowContext): Distribution {
-  const drafted = new Map(Array.from(draft.ids, (id, at) => [id, draft.probs[at]!]));
+  const drafted = massesOf(draft);
   let [ids, masses] = positivePart(target.ids, (id, at) => target.probs[at]! - (drafted.get(id) ?? 0));
   const rowLength = target.rowLength ?? draft.rowLength;
   if (rowLength === undefined) {
