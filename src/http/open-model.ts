@@ -15,15 +15,13 @@ import type { LanguageModel } from '../engine/model.js';
 import { PlumblineError } from '../errors.js';
 import { loadModel, type FamilyLoadOptions, type LoadedModel } from '../families/load.js';
 import type { LiveFigures } from '../observe/metrics.js';
-import { resolveSampling } from '../sample/resolve-sampling.js';
-import { createSampler, type RequestSampler } from '../sample/sampler.js';
-import type { RowContext } from '../sample/validity.js';
+import { createSequence } from '../generate/choose-sequence.js';
 import { Scheduler } from '../schedule/scheduler.js';
-import type { GenerationRequest } from '../schedule/request.js';
 import { TextAssembler } from '../tokens/text-assembler.js';
 import { Tokenizer } from '../tokens/tokenizer.js';
 import type { DeclinedPath, ModelHealth } from './health.js';
 import { embeddedModelFolder, packageVersion } from './package-info.js';
+import { declinedSpeculation, samplerOf, speculationSettings, type RowHook } from './request-sampler.js';
 
 /** Told while a model opens, so that a terminal or a log can show it. */
 export interface OpenObserver extends Pick<FamilyLoadOptions, 'onMemoryPlan' | 'progress' | 'signal'> {
@@ -34,8 +32,7 @@ export interface OpenObserver extends Pick<FamilyLoadOptions, 'onMemoryPlan' | '
  * What only tests can reach: no flag, variable or public function leads here.
  */
 export interface TestSeams {
-  /** May change a row of logits in place, where the engine hands it to the validity check. */
-  readonly rowHook?: ((row: Float32Array, context: RowContext, request: GenerationRequest) => void) | undefined;
+  readonly rowHook?: RowHook | undefined;
 }
 
 export interface OpenedModel {
@@ -77,7 +74,8 @@ export async function openModel(
       backend: backend.backend,
       dtype: options.dtype,
       contextLength: options.context,
-      gatePolicy: 'strict',
+      gatePolicy: options.gatePolicy,
+      draftHead: options.draftDepth > 0,
       maxRows: Math.max(options.prefillChunk, options.parallel),
       sequences: options.parallel,
       onMemoryPlan: observer.onMemoryPlan,
@@ -88,7 +86,20 @@ export async function openModel(
     requireKnownIds(tokenizer, loaded.model);
     const scheduler = new Scheduler({
       model: loaded.model,
-      createSampler: (request) => sampler(request, loaded, options, tokenizer.vocabSize, seams),
+      createSampler: (request) => samplerOf(request, loaded, options, tokenizer.vocabSize, seams.rowHook),
+      createSequence: (model, request, sampler, prefillChunk) =>
+        createSequence(
+          model,
+          {
+            promptTokens: request.promptTokens,
+            maxTokens: request.maxTokens,
+            stopTokenIds: request.stopTokenIds,
+            sampler,
+            prefillChunk,
+            speculationDeclined: declinedSpeculation(request, loaded, options),
+          },
+          speculationSettings(options),
+        ),
       maxParallel: options.parallel,
       maxQueue: options.maxQueue,
       prefillChunk: options.prefillChunk,
@@ -121,30 +132,6 @@ function requireKnownIds(tokenizer: Tokenizer, model: LanguageModel): void {
     'tokenizer_invalid',
     `tokenizer.json has ids up to ${tokenizer.vocabSize - 1}, the model a vocabulary of ${model.vocabSize}`,
   );
-}
-
-function sampler(
-  request: GenerationRequest,
-  { model, generation }: LoadedModel,
-  flags: Options,
-  tokenizerSize: number,
-  { rowHook }: TestSeams,
-): RequestSampler {
-  const settings = resolveSampling(request.sampling, flags, generation, model.laws.samplingDefaults);
-  const made = createSampler(model.laws.sampler, settings, {
-    vocabSize: model.vocabSize,
-    tokenizerSize,
-    rowDtype: model.activationLaw.startsWith('bf16') ? 'bf16' : 'f32',
-    topLogprobs: request.topLogprobs,
-  });
-  if (rowHook === undefined) return made;
-  return {
-    seed: made.seed,
-    next(row, context) {
-      rowHook(row, context, request);
-      return made.next(row, context);
-    },
-  };
 }
 
 function servedModel(

@@ -1,0 +1,446 @@
+/**
+ * The speculative loop of one sequence: primary, drafts, one verify forward, acceptance, commit, and again.
+ *
+ * Between rounds the trunk holds n tokens, `hidden` is the stream of the last of them, and either `pending` is a token
+ * already emitted but not yet forwarded, or `frontier` is the row that the next primary comes from. The draft head holds
+ * n - 1 rows: row t pairs the stream of token t with token t + 1.
+ *
+ * Invariants: states are values, so a refused draft leaves no trace; a round that raises has emitted nothing but a primary
+ * from its own valid row; every row is checked before an id is made from it; all references are held in one place and
+ * given back once.
+ */
+import { PlumblineError } from '../errors.js';
+import type { DraftHead, ForwardResult, SequenceState, VerifiedWindow } from '../engine/model.js';
+import type { SampledToken } from '../sample/sampler.js';
+import type { DraftChoice, SpeculativeSampler, TokenOrigin, WindowOutcome } from '../sample/speculation.js';
+import type { TokenId } from '../sample/token-id.js';
+import { checkRow } from '../sample/validity.js';
+import { DEFAULT_PREFILL_CHUNK, type AutoregressiveOptions } from './autoregressive.js';
+import type { ContextCopy } from './context-copy.js';
+import type { DepthPolicy } from './depth-policy.js';
+import { HeldStates } from './held-states.js';
+import {
+  releaseResult,
+  type SpeculationStats,
+  type Step,
+  type TokenSequence,
+  type TurnEnd,
+  type Work,
+  type WorkResult,
+} from './sequence.js';
+import { RoundCounts } from './round-counts.js';
+
+export interface SpeculativeOptions extends Omit<AutoregressiveOptions, 'sampler'> {
+  readonly sampler: SpeculativeSampler;
+  /** Absent: only copied blocks are proposed. */
+  readonly head: DraftHead | undefined;
+  readonly depthPolicy: DepthPolicy;
+  /** Absent: nothing is copied from the prompt. */
+  readonly contextCopy: ContextCopy | undefined;
+  /** Most tokens of a verify forward. */
+  readonly maxWindow: number;
+}
+
+interface Round {
+  readonly primary: TokenId;
+  readonly drafts: DraftChoice[];
+  readonly source: 'draft_head' | 'context_copy';
+  readonly depth: number;
+}
+
+/** What is under way. */
+type Stage =
+  | { readonly at: 'prompt' }
+  /** Head rows of a prompt chunk: tokens and the streams before them. */
+  | { readonly at: 'append-prompt'; readonly tokens: readonly number[]; readonly hidden: readonly Float32Array[] }
+  | { readonly at: 'draft'; readonly round: Round; readonly token: number; readonly hidden: Float32Array }
+  | { readonly at: 'verify'; readonly round: Round }
+  | { readonly at: 'commit'; readonly window: VerifiedWindow; readonly append: HeadRows; readonly keep: number }
+  | { readonly at: 'append'; readonly append: HeadRows }
+  /** The turn has ended; a pending token may still be due to be forwarded. */
+  | { readonly at: 'closing-append' | 'closing-forward'; readonly last: TokenId }
+  | { readonly at: 'ended' };
+
+interface HeadRows {
+  readonly tokens: readonly number[];
+  readonly hidden: readonly Float32Array[];
+}
+
+export class SpeculativeSequence implements TokenSequence {
+  readonly #o: SpeculativeOptions;
+  readonly #stops: ReadonlySet<number>;
+  readonly #held: HeldStates;
+  readonly #counts: RoundCounts;
+  #stage: Stage = { at: 'prompt' };
+  #completionTokens = 0;
+  #pending: TokenId | undefined;
+  #frontier: Float32Array | undefined;
+  #hidden: Float32Array | undefined;
+  #ended = false;
+
+  /** @param state empty; the sequence takes over the caller's reference, also when this throws. */
+  constructor(state: SequenceState, options: SpeculativeOptions) {
+    this.#o = options;
+    this.#stops = new Set(options.stopTokenIds);
+    this.#held = new HeldStates(state);
+    this.#counts = new RoundCounts({
+      mode: options.sampler.acceptance,
+      depthPolicy: options.depthPolicy.name,
+      maxDepth: options.depthPolicy.maxDepth,
+    });
+    if (options.head) this.#held.set('head', options.head.newState());
+    if (state.length === 0 && options.promptTokens.length >= 1 && options.maxTokens >= 1) return;
+    this.release();
+    throw new PlumblineError(
+      'internal_error',
+      'a speculative sequence starts empty, with a prompt and room for a token',
+    );
+  }
+
+  /** A speculative sequence starts empty. */
+  readonly cachedTokens = 0;
+
+  get speculation(): SpeculationStats {
+    return this.#counts.snapshot();
+  }
+
+  get work(): Work | undefined {
+    const stage = this.#stage;
+    switch (stage.at) {
+      case 'prompt':
+        return this.#promptWork();
+      case 'append-prompt':
+        return this.#appendWork('head', stage);
+      case 'draft':
+        return {
+          kind: 'draft',
+          request: {
+            state: this.#held.get(stage.round.drafts.length === 0 ? 'head' : 'draft'),
+            tokens: [stage.token],
+            hidden: [stage.hidden],
+            output: 'last',
+          },
+        };
+      case 'verify':
+        return {
+          kind: 'forward',
+          phase: 'verify',
+          request: {
+            state: this.#held.get('trunk'),
+            tokens: [stage.round.primary, ...stage.round.drafts.map(({ tokenId }) => tokenId)],
+            logits: 'all',
+            hidden: 'all',
+            revocable: stage.round.drafts.length > 0,
+          },
+        };
+      case 'commit':
+        return {
+          kind: 'commit',
+          request: {
+            before: this.#held.get('trunk'),
+            after: this.#held.get('verified'),
+            window: stage.window,
+            keep: stage.keep,
+          },
+        };
+      case 'append':
+        return this.#appendWork('head', stage.append);
+      case 'closing-append':
+        return this.#appendWork('head', { tokens: [stage.last], hidden: [this.#stream()] });
+      case 'closing-forward':
+        return {
+          kind: 'forward',
+          phase: 'final-primary',
+          request: { state: this.#held.get('trunk'), tokens: [stage.last], logits: 'last', hidden: 'last' },
+        };
+      case 'ended':
+        return undefined;
+    }
+  }
+
+  take(result: WorkResult): readonly Step[] {
+    const stage = this.#stage;
+    switch (stage.at) {
+      case 'prompt':
+        return this.#takePrompt(forwardOf(result));
+      case 'append-prompt':
+        this.#held.replace('head', draftOf(result).state);
+        this.#stage = { at: 'prompt' };
+        return [];
+      case 'draft':
+        return this.#takeDraft(stage.round, result);
+      case 'verify':
+        return this.#takeVerified(stage.round, forwardOf(result));
+      case 'commit':
+        if (result.kind !== 'commit') throw wrongKind(result, 'commit');
+        this.#held.replace('trunk', result.state);
+        this.#held.drop('verified');
+        this.#counts.committed();
+        return this.#appendOrNext(stage.append);
+      case 'append':
+        this.#held.replace('head', draftOf(result).state);
+        return this.#nextRound();
+      case 'closing-append':
+        this.#held.replace('head', draftOf(result).state);
+        this.#stage = { at: 'closing-forward', last: stage.last };
+        return [];
+      case 'closing-forward':
+        return this.#takeClosing(forwardOf(result));
+      case 'ended':
+        throw wrongKind(result, 'nothing');
+    }
+  }
+
+  stop(): void {
+    this.#ended = true;
+    // A closing turn still needs the commit and the head rows of its last round; a round just begun it does not.
+    const closing = this.#o.closingForward === true && (this.#stage.at === 'commit' || this.#stage.at === 'append');
+    if (!closing && this.#stage.at !== 'ended') this.#stage = this.#closingStage();
+  }
+
+  release(): void {
+    this.#stage = { at: 'ended' };
+    this.#held.release();
+  }
+
+  /** Hands the references to the newest trunk and head states to the caller; the sequence is over. */
+  takeStates(): { readonly trunk: SequenceState; readonly head: SequenceState | undefined } | undefined {
+    const states = this.#held.takeFinal();
+    this.release();
+    return states;
+  }
+
+  // ---- prompt ----
+
+  #promptWork(): Work {
+    const { promptTokens, prefillChunk = DEFAULT_PREFILL_CHUNK } = this.#o;
+    const state = this.#held.get('trunk');
+    const last = promptTokens.length - 1;
+    const end = state.length === last ? promptTokens.length : Math.min(state.length + prefillChunk, last);
+    const ends = state.length === last;
+    return {
+      kind: 'forward',
+      phase: 'prefill',
+      request: {
+        state,
+        tokens: promptTokens.slice(state.length, end),
+        logits: ends ? 'last' : 'none',
+        hidden: this.#o.head ? 'all' : ends ? 'last' : 'none',
+      },
+    };
+  }
+
+  #takePrompt(result: ForwardResult): readonly Step[] {
+    const { promptTokens, head } = this.#o;
+    const from = this.#held.get('trunk').length;
+    this.#held.replace('trunk', result.state);
+    const processed = result.state.length;
+    const total = promptTokens.length;
+    if (processed < total) {
+      if (head) {
+        const tokens = promptTokens.slice(from + 1, processed + 1);
+        this.#stage = { at: 'append-prompt', tokens, hidden: result.hidden ?? [] };
+      }
+      return [{ kind: 'prompt', processed, total }];
+    }
+    this.#frontier = result.logits[0];
+    this.#hidden = result.hidden?.at(-1);
+    return this.#nextRound();
+  }
+
+  // ---- rounds ----
+
+  /** Emits a fresh primary when none is pending, and starts the next round. */
+  #nextRound(): readonly Step[] {
+    if (this.#ended) {
+      this.#stage = this.#closingStage();
+      return [];
+    }
+    if (this.#pending !== undefined) {
+      this.#startRound(this.#pending);
+      return [];
+    }
+    const row = this.#frontier;
+    if (!row) throw new PlumblineError('internal_error', 'a round has neither a pending token nor a row');
+    const first = this.#completionTokens === 0;
+    const token = this.#o.sampler.next(row, {
+      site: first ? 'prefill_frontier' : 'primary',
+      phase: first ? 'prefill' : 'verify',
+      step: this.#completionTokens,
+    });
+    this.#frontier = undefined;
+    this.#pending = token.tokenId;
+    const step = this.#emit(token, 'primary');
+    if (this.#ended) this.#stage = this.#closingStage();
+    else this.#startRound(token.tokenId);
+    return [step];
+  }
+
+  #startRound(primary: TokenId): void {
+    const { head, depthPolicy, contextCopy, sampler, maxWindow, promptTokens } = this.#o;
+    const room = Math.min(this.#o.maxTokens - this.#completionTokens, maxWindow - 1);
+    const block = sampler.penalised || !contextCopy ? [] : contextCopy.propose(primary).slice(0, room);
+    if (block.length > 0) {
+      const drafts = block.map((tokenId): DraftChoice => ({ tokenId }));
+      this.#stage = { at: 'verify', round: { primary, drafts, source: 'context_copy', depth: drafts.length } };
+      return;
+    }
+    const planned = depthPolicy.next();
+    const depth = head && promptTokens.length > 0 ? Math.min(planned.depth, room) : 0;
+    if (depth === 0) this.#counts.skipped(head ? (room === 0 ? 'no_room' : planned.reason) : 'no_draft_head');
+    const round: Round = { primary, drafts: [], source: 'draft_head', depth };
+    this.#stage = depth > 0 ? { at: 'draft', round, token: primary, hidden: this.#stream() } : { at: 'verify', round };
+  }
+
+  #takeDraft(round: Round, result: WorkResult): readonly Step[] {
+    const { state, logits, hidden } = draftOf(result);
+    const depth = round.drafts.length;
+    if (depth === 0) this.#held.set('primary-head', state.retain());
+    this.#held.replace('draft', state);
+    if (!logits || !hidden) throw new PlumblineError('internal_error', 'a draft forward returned no row');
+    const choice = this.#o.sampler.draft(logits, {
+      site: 'draft',
+      phase: 'draft',
+      step: this.#completionTokens + depth,
+    });
+    round.drafts.push(choice);
+    this.#stage =
+      round.drafts.length < round.depth
+        ? { at: 'draft', round, token: choice.tokenId, hidden }
+        : { at: 'verify', round };
+    return [];
+  }
+
+  #takeVerified(round: Round, result: ForwardResult): readonly Step[] {
+    const { sampler, head } = this.#o;
+    this.#held.set('verified', result.state);
+    const hidden = result.hidden ?? [];
+    const outcome = sampler.accept({
+      drafts: round.drafts,
+      row: (index) => result.logits[index]!,
+      room: this.#o.maxTokens - this.#completionTokens,
+      stopTokenIds: this.#stops,
+      source: round.source,
+      context: { phase: 'verify', step: this.#completionTokens },
+    });
+    this.#count(round, outcome);
+    const kept = outcome.accepted.length;
+    this.#pending = undefined;
+    this.#frontier = result.logits[outcome.frontierRow];
+    const stream = this.#hidden;
+    this.#hidden = hidden[kept];
+    const steps = this.#emitOutcome(round, outcome);
+    const append = head && stream ? this.#headRows(round, outcome, stream, hidden) : { tokens: [], hidden: [] };
+    if (kept === round.drafts.length) {
+      this.#held.replace('trunk', this.#held.move('verified'));
+      return [...steps, ...this.#appendOrNext(append)];
+    }
+    const { window } = result;
+    if (!window) throw new PlumblineError('internal_error', 'a verify forward returned no window');
+    this.#stage = { at: 'commit', window, append, keep: 1 + kept };
+    return steps;
+  }
+
+  /** The pairs that the head's cache lacks after a round: the primary's, unless a draft forward made it, and the accepted. */
+  #headRows(round: Round, outcome: WindowOutcome, stream: Float32Array, hidden: readonly Float32Array[]): HeadRows {
+    const tokens = outcome.accepted.map(({ tokenId }): number => tokenId);
+    const streams = hidden.slice(0, tokens.length);
+    if (!this.#held.has('primary-head')) return { tokens: [round.primary, ...tokens], hidden: [stream, ...streams] };
+    this.#held.replace('head', this.#held.move('primary-head'));
+    this.#held.drop('draft');
+    return { tokens, hidden: streams };
+  }
+
+  #appendOrNext(append: HeadRows): readonly Step[] {
+    if (append.tokens.length === 0) return this.#nextRound();
+    this.#stage = { at: 'append', append };
+    return [];
+  }
+
+  #emitOutcome(round: Round, { accepted, next }: WindowOutcome): Step[] {
+    const origin = round.source === 'context_copy' ? 'context_copy' : 'accepted_draft';
+    const steps = accepted.map((token) => this.#emit(token, origin));
+    if (next) {
+      this.#pending = next.token.tokenId;
+      steps.push(this.#emit(next.token, next.origin));
+    }
+    return steps;
+  }
+
+  #emit(token: SampledToken, origin: TokenOrigin): Step {
+    this.#completionTokens++;
+    this.#o.contextCopy?.emitted(token.tokenId);
+    const end = this.#endOf(token.tokenId);
+    if (end !== undefined) this.#ended = true;
+    return { kind: 'token', token, origin, end };
+  }
+
+  #endOf(tokenId: number): TurnEnd | undefined {
+    if (this.#stops.has(tokenId)) return 'stop-token';
+    return this.#completionTokens === this.#o.maxTokens ? 'length' : undefined;
+  }
+
+  #count(round: Round, { accepted, next }: WindowOutcome): void {
+    // After an accepted stop the rest of the window is not decided.
+    const rejected = next?.origin === 'residual_correction' || (next === undefined && !this.#endsBehind(accepted));
+    const decided = Math.min(accepted.length + (rejected ? 1 : 0), round.drafts.length);
+    if (round.source === 'context_copy') {
+      this.#counts.copied(round.drafts.length, accepted.length);
+      this.#o.contextCopy?.report(round.drafts.length, accepted.length);
+    } else {
+      this.#counts.drafted(decided, accepted.length);
+      if (round.depth > 0) this.#o.depthPolicy.report({ depth: round.depth, accepted: accepted.length });
+    }
+  }
+
+  #endsBehind(accepted: readonly SampledToken[]): boolean {
+    const last = accepted.at(-1);
+    return last !== undefined && this.#stops.has(last.tokenId);
+  }
+
+  // ---- the end ----
+
+  #closingStage(): Stage {
+    const last = this.#pending;
+    if (this.#o.closingForward !== true || last === undefined) return { at: 'ended' };
+    return { at: this.#o.head ? 'closing-append' : 'closing-forward', last };
+  }
+
+  #takeClosing(result: ForwardResult): readonly Step[] {
+    const row = result.logits[0];
+    this.#held.replace('trunk', result.state);
+    if (!row) throw new PlumblineError('internal_error', 'a closing forward returned no row');
+    checkRow(row, { site: 'final_primary', phase: 'final-primary', step: this.#completionTokens });
+    this.#pending = undefined;
+    this.#stage = { at: 'ended' };
+    return [{ kind: 'closed' }];
+  }
+
+  #appendWork(name: 'head', { tokens, hidden }: HeadRows): Work {
+    return { kind: 'draft', request: { state: this.#held.get(name), tokens, hidden, output: 'none' } };
+  }
+
+  #stream(): Float32Array {
+    if (!this.#hidden) throw new PlumblineError('internal_error', 'a speculative round has no hidden stream');
+    return this.#hidden;
+  }
+}
+
+function forwardOf(result: WorkResult): ForwardResult {
+  if (result.kind !== 'forward') throw wrongKind(result, 'forward');
+  return result.result;
+}
+
+function draftOf(result: WorkResult): Extract<WorkResult, { kind: 'draft' }>['result'] {
+  if (result.kind !== 'draft') throw wrongKind(result, 'draft');
+  return result.result;
+}
+
+/** The references in a misplaced result are given back before anyone hears of it. */
+function wrongKind(result: WorkResult, wanted: string): PlumblineError {
+  releaseResult(result);
+  return new PlumblineError(
+    'internal_error',
+    `a sequence that waits for ${wanted} was given the result of a ${result.kind}`,
+  );
+}

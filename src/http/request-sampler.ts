@@ -1,0 +1,90 @@
+/**
+ * The sampler of a request: settings out of everybody's wishes, and the law that its speculation asks for.
+ */
+import type { Options } from '../config.js';
+import type { LoadedModel } from '../families/load.js';
+import { speculationObstacle, type SpeculationSettings } from '../generate/choose-sequence.js';
+import { resolveSampling } from '../sample/resolve-sampling.js';
+import { createSampler, createSpeculativeSampler, type RequestSampler } from '../sample/sampler.js';
+import type { SpeculativeSampler } from '../sample/speculation.js';
+import type { RowContext } from '../sample/validity.js';
+import type { GenerationRequest } from '../schedule/request.js';
+
+/** May change a row of logits in place, where the engine hands it to the validity check. */
+export type RowHook = (row: Float32Array, context: RowContext, request: GenerationRequest) => void;
+
+export function speculationSettings(options: Options): SpeculationSettings {
+  return {
+    draftDepth: options.draftDepth,
+    depthPolicy: options.depthPolicy,
+    contextCopy: options.contextCopy === 'on',
+  };
+}
+
+/** Why a request that asks for speculation will be decoded plainly; undefined when it will not, or did not ask. */
+export function declinedSpeculation(
+  request: GenerationRequest,
+  { model }: LoadedModel,
+  options: Options,
+): string | undefined {
+  if ((request.speculation ?? options.speculation) === 'off') return undefined;
+  return speculationObstacle(model, speculationSettings(options));
+}
+
+/** @throws invalid_request for sampling fields that no source may set so, config_unsupported for an unknown law */
+export function samplerOf(
+  request: GenerationRequest,
+  loaded: LoadedModel,
+  options: Options,
+  tokenizerSize: number,
+  rowHook: RowHook | undefined,
+): RequestSampler {
+  const { model, generation } = loaded;
+  const settings = resolveSampling(request.sampling, options, generation, model.laws.samplingDefaults);
+  const samplerOptions = {
+    vocabSize: model.vocabSize,
+    tokenizerSize,
+    rowDtype: model.activationLaw.startsWith('bf16') ? ('bf16' as const) : ('f32' as const),
+    topLogprobs: request.topLogprobs,
+  };
+  const acceptance = request.speculation ?? options.speculation;
+  if (acceptance === 'off' || declinedSpeculation(request, loaded, options) !== undefined) {
+    const plain = createSampler(model.laws.sampler, settings, samplerOptions);
+    return rowHook ? hookedSampler(plain, request, rowHook) : plain;
+  }
+  const sampler = createSpeculativeSampler(model.laws.sampler, settings, { ...samplerOptions, acceptance });
+  return rowHook ? hookedSpeculative(sampler, request, rowHook) : sampler;
+}
+
+function hookedSampler(sampler: RequestSampler, request: GenerationRequest, hook: RowHook): RequestSampler {
+  return {
+    seed: sampler.seed,
+    next(row, context) {
+      hook(row, context, request);
+      return sampler.next(row, context);
+    },
+  };
+}
+
+function hookedSpeculative(sampler: SpeculativeSampler, request: GenerationRequest, hook: RowHook): SpeculativeSampler {
+  return {
+    ...hookedSampler(sampler, request, hook),
+    greedy: sampler.greedy,
+    acceptance: sampler.acceptance,
+    penalised: sampler.penalised,
+    draft(row, context) {
+      hook(row, context, request);
+      return sampler.draft(row, context);
+    },
+    accept: (window) =>
+      sampler.accept({
+        ...window,
+        row: (index) => {
+          const row = window.row(index);
+          const site = index === window.drafts.length ? 'bonus' : 'verify';
+          hook(row, { ...window.context, site, step: window.context.step + index }, request);
+          return row;
+        },
+      }),
+  };
+}
