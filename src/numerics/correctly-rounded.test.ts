@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { exp2RoundedF32, expRoundedF32 } from './correctly-rounded.js';
 import { exp2F64, expF64 } from './exp.js';
+import { f32FromBits } from './rounding.js';
 
 const BITS = 220n;
 const ONE = 1n << BITS;
@@ -51,9 +52,16 @@ function hardCases(count: number, exponential: (x: number) => number, range: num
   return found;
 }
 
+/**
+ * All float32 arguments from 2^-11 to 88 (exp) and 124 (exp2), of both signs, whose result lies within about 2^-51
+ * (relative) of a float32 midpoint: there the float64 polynomial alone rounds some the wrong way.
+ */
+const HARDEST_EXP = [0x3ab13d4f, 0xbb32cf64, 0xbbf0edf1, 0xc16912cd, 0xc236bd8c];
+const HARDEST_EXP2 = [0x3b429d37, 0xbaec2b40, 0xbcf3a937, 0x3a07857c, 0x3c02a9ad, 0x3ea7097a, 0xbe1f29de, 0xbf2c7b43];
+
 test('expRoundedF32 is the nearest float32, also where float64 cannot tell', () => {
   const easy = Array.from({ length: 500 }, (_, i) => Math.fround(-80 + i * 0.32));
-  for (const x of [...easy, ...hardCases(40, expF64, 60)]) {
+  for (const x of [...easy, ...hardCases(40, expF64, 60), ...HARDEST_EXP.map(f32FromBits)]) {
     const n = Math.round(x / Math.LN2);
     assert.ok(isNearest(expRoundedF32(x), expFixed(fixed(x) - BigInt(n) * LN2), n), `x = ${x}`);
   }
@@ -65,7 +73,7 @@ test('expRoundedF32 is the nearest float32, also where float64 cannot tell', () 
 
 test('exp2RoundedF32 is the nearest float32, and exact at integers', () => {
   const easy = Array.from({ length: 500 }, (_, i) => Math.fround(-100 + i * 0.401));
-  for (const x of [...easy, ...hardCases(40, exp2F64, 90)]) {
+  for (const x of [...easy, ...hardCases(40, exp2F64, 90), ...HARDEST_EXP2.map(f32FromBits)]) {
     const n = Math.round(x);
     if (n === x) continue;
     assert.ok(isNearest(exp2RoundedF32(x), expFixed((fixed(x - n) * LN2) / ONE), n), `x = ${x}`);
