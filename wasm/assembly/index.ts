@@ -3,7 +3,7 @@
  * not inlined: V8 compiles a function anew for its next call, never for the one that is running, so what loops for long
  * must be a function of its own.
  */
-export { BROKEN, CANCELLED, DONE, nextPlan, QUIT, scratchBytes } from './plan-run';
+export { CANCELLED, DONE, helpOut, nextPlan, scratchBytes } from './plan-run';
 export {
   CONTROL_CALL,
   CONTROL_CODE,
@@ -18,7 +18,7 @@ export {
   CONTROL_THREADS,
   CONTROL_WEIGHTS,
   CONTROL_WORKSPACE,
-  fail,
+  endAll,
   spinWhile,
 } from './sync';
 

@@ -1,10 +1,8 @@
 /**
- * Runs plans: every thread walks the same list of ops, shares the large ones with the others, and leaves the small ones
- * to thread 0.
+ * Runs plans: thread 0 walks the list of ops, does the small ones alone and opens the large ones to the other threads.
  *
- * Invariants: all threads decide alike which ops are shared, from the op and the call alone; between a small op and a shared
- * one, and after every shared one, stands a barrier; the cancel word of the call is looked at before every op, by thread 0
- * alone, and the others learn of it at the barrier.
+ * Invariants: ops run one after the other, each complete before the next begins; which ops are shared is decided by the op
+ * and the call alone, and changes no bit; the cancel word of the call is looked at before every op.
  */
 import { begin, callAddress, measure, setOp } from './context';
 import { attention, attentionScratch, attentionWork } from './ops/attention';
@@ -65,63 +63,76 @@ import {
 } from './ops/streams';
 import * as plan from './plan-ops';
 import * as sync from './sync';
+import { WAKING_WORK } from './work';
 
-/** What nextPlan returns: thread 0 reports the first two. */
-export const DONE: i32 = sync.GO_ON;
-export const CANCELLED: i32 = sync.STOP;
-export const BROKEN: i32 = sync.FAILED;
-export const QUIT: i32 = 3;
+/** What nextPlan returns. */
+export const DONE: i32 = 0;
+export const CANCELLED: i32 = 1;
+/** The thread has to end. */
+export const ENDED: i32 = 2;
 
 const HEADER_BYTES: usize = plan.PLAN_HEADER_WORDS << 2;
 
+/** The plan that this thread's globals are set for. */
 let epoch: i32 = 0;
 
-/** Waits for the next plan and runs this thread's share of it. */
-export function nextPlan(thread: i32): i32 {
-  sync.awaitChange(sync.CONTROL_EPOCH, epoch);
-  if (atomic.load<i32>(sync.CONTROL_FAILED) != 0) return BROKEN;
-  if (atomic.load<i32>(sync.CONTROL_QUIT) != 0) return QUIT;
-  epoch = atomic.load<i32>(sync.CONTROL_EPOCH);
-  return runPlan(thread);
+function beginPlan(thread: i32): void {
+  const scratch = <usize>load<u32>(sync.CONTROL_SCRATCH) + <usize>thread * <usize>load<u32>(sync.CONTROL_SCRATCH_STRIDE);
+  begin(
+    load<u32>(sync.CONTROL_CODE),
+    load<u32>(sync.CONTROL_WEIGHTS),
+    load<u32>(sync.CONTROL_WORKSPACE),
+    load<u32>(sync.CONTROL_CALL),
+    scratch,
+  );
 }
 
-function runPlan(thread: i32): i32 {
+/** Thread 0: waits for the next plan and runs it. */
+export function nextPlan(): i32 {
+  sync.awaitChange(sync.CONTROL_EPOCH, epoch);
+  if (sync.ending()) return ENDED;
+  epoch = atomic.load<i32>(sync.CONTROL_EPOCH);
+  beginPlan(0);
+  return runPlan();
+}
+
+/** Every other thread: waits for an op and does what units of it are left. False when the thread has to end. */
+export function helpOut(thread: i32): bool {
+  const at = sync.enterOp();
+  if (sync.ending()) return false;
+  if (at == 0) return true;
+  const current = atomic.load<i32>(sync.CONTROL_EPOCH);
+  if (current != epoch) {
+    epoch = current;
+    beginPlan(thread);
+  }
+  setOp(at);
+  sync.beginUnits(false);
+  runOp(load<i32>(at));
+  sync.leaveOp();
+  return true;
+}
+
+function runPlan(): i32 {
   const code = <usize>load<u32>(sync.CONTROL_CODE);
-  const scratch = <usize>load<u32>(sync.CONTROL_SCRATCH) + <usize>thread * <usize>load<u32>(sync.CONTROL_SCRATCH_STRIDE);
-  begin(code, load<u32>(sync.CONTROL_WEIGHTS), load<u32>(sync.CONTROL_WORKSPACE), load<u32>(sync.CONTROL_CALL), scratch);
   const call = callAddress();
   const ops = load<i32>(code + (plan.PLAN_OPS << 2));
-  const together = sync.threads() > 1;
   const sharedWork = <f64>load<i32>(sync.CONTROL_SHARED_WORK);
-  let apart = false; // thread 0 may be ahead or behind, with ops of its own
   let at = code + HEADER_BYTES;
   for (let i = 0; i < ops; i++) {
+    if (atomic.load<i32>(call + (plan.CALL_CANCEL << 2)) != 0) return CANCELLED;
     setOp(at);
-    if (thread == 0 && atomic.load<i32>(call + (plan.CALL_CANCEL << 2)) != 0) {
-      if (!together) return CANCELLED;
-      sync.wantStop();
-      return sync.barrier();
-    }
     const op = load<i32>(at);
-    if (together && workOf(op) >= sharedWork) {
-      const before = apart ? sync.barrier() : sync.GO_ON;
-      if (before != sync.GO_ON) return before;
-      sync.beginUnits(false);
-      runOp(op);
-      const after = sync.barrier();
-      if (after != sync.GO_ON) return after;
-      apart = false;
-    } else {
-      apart = true;
-      if (thread == 0) {
-        sync.beginUnits(true);
-        runOp(op);
-      }
-    }
-    if (thread == 0) store<i32>(call + (plan.CALL_OPS_DONE << 2), i + 1);
+    const work = sync.hasHelpers() ? workOf(op) : -1;
+    const shared = work >= sharedWork;
+    sync.beginUnits(!shared);
+    if (shared) sync.openOp(at, work >= sharedWork * WAKING_WORK);
+    runOp(op);
+    if (shared && !sync.closeOp()) return ENDED;
+    store<i32>(call + (plan.CALL_OPS_DONE << 2), i + 1);
     at += <usize>load<i32>(at, 4) << 2;
   }
-  return together ? sync.barrier() : DONE;
+  return DONE;
 }
 
 function runOp(op: i32): void {

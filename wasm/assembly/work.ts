@@ -7,5 +7,7 @@
 export const ELEMENT_WORK: i32 = 8;
 /** An element with an exponential. */
 export const EXP_WORK: i32 = 40;
-/** An op with less work is done by one thread: it takes a few microseconds, and so does waking another thread. */
+/** An op with less work is done by one thread: it takes a few microseconds, and sharing it takes one. */
 export const SHARED_WORK: i32 = 65536;
+/** How many times that much work an op must be for threads that sleep to be woken: waking takes up to 100 microseconds. */
+export const WAKING_WORK: i32 = 16;

@@ -15,17 +15,17 @@ const KERNELS = new URL('../../../../wasm/kernels.wasm', import.meta.url);
 const WORDS = ['EPOCH', 'FAILED', 'QUIT', 'THREADS', 'SPINS', 'CODE', 'WEIGHTS', 'WORKSPACE', 'CALL', 'SCRATCH', 'SCRATCH_STRIDE', 'SHARED_WORK', 'END'] as const; // prettier-ignore
 type Word = (typeof WORDS)[number];
 
-/** What nextPlan returns. */
-export type PlanStatus = 'done' | 'cancelled' | 'broken' | 'quit';
+/** How a plan ended, or that the thread has to. */
+export type PlanStatus = 'done' | 'cancelled' | 'ended';
 
 interface KernelExports {
-  readonly nextPlan: (thread: number) => number;
+  readonly nextPlan: () => number;
+  readonly helpOut: (thread: number) => number;
   readonly scratchBytes: (code: number, visible: number) => number;
-  readonly fail: () => void;
+  readonly endAll: () => void;
   readonly spinWhile: (address: number, value: number, looks: number) => number;
   readonly DONE: WasmGlobal;
   readonly CANCELLED: WasmGlobal;
-  readonly QUIT: WasmGlobal;
   readonly SHARED_WORK: WasmGlobal;
 }
 
@@ -64,13 +64,17 @@ export class Kernels {
     this.#at = Object.fromEntries(WORDS.map((word) => [word, controlAddress(exports, word) / 4])) as Record<Word, number>;
   }
 
-  /** Waits for a plan and runs this thread's share. Blocks: never on the main thread. */
-  nextPlan(thread: number): PlanStatus {
-    const { nextPlan, DONE, CANCELLED, QUIT } = this.#exports;
-    const status = nextPlan(thread);
+  /** Thread 0: waits for a plan and runs it. Blocks: never on the main thread. */
+  nextPlan(): PlanStatus {
+    const { nextPlan, DONE, CANCELLED } = this.#exports;
+    const status = nextPlan();
     if (status === DONE.value) return 'done';
-    if (status === CANCELLED.value) return 'cancelled';
-    return status === QUIT.value ? 'quit' : 'broken';
+    return status === CANCELLED.value ? 'cancelled' : 'ended';
+  }
+
+  /** Every other thread: waits for an op and does its share. False when the thread has to end. Blocks. */
+  helpOut(thread: number): boolean {
+    return this.#exports.helpOut(thread) !== 0;
   }
 
   /** Bytes of private memory that a thread needs for the program at `code`, when rows see at most `visible` tokens. */
@@ -78,9 +82,10 @@ export class Kernels {
     return this.#exports.scratchBytes(code, visible) >>> 0;
   }
 
-  /** Makes every thread leave, now and for good. */
-  fail(): void {
-    this.#exports.fail();
+  /** Makes every thread end: `FAILED` wherever it is, `QUIT` once no plan runs. */
+  end(why: 'FAILED' | 'QUIT'): void {
+    this.set(why, 1);
+    this.#exports.endAll();
   }
 
   /** The least work of an op that threads share, unless told otherwise. */
@@ -92,11 +97,7 @@ export class Kernels {
     Atomics.store(this.#words, this.#at[word], value);
   }
 
-  get failed(): boolean {
-    return Atomics.load(this.#words, this.#at.FAILED) !== 0;
-  }
-
-  /** Wakes all threads for what the other words say. */
+  /** Wakes thread 0 for the plan that the other words describe. */
   nextEpoch(): void {
     Atomics.add(this.#words, this.#at.EPOCH, 1);
     Atomics.notify(this.#words, this.#at.EPOCH);

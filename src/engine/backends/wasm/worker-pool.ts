@@ -88,8 +88,7 @@ export class WorkerPool {
   }
 
   async #end(): Promise<void> {
-    this.#kernels.set('QUIT', 1);
-    this.#kernels.nextEpoch();
+    this.#kernels.end('QUIT');
     const gone = Promise.all(this.#workers.map((worker) => exited(worker)));
     const timer = setTimeout(() => {
       for (const worker of this.#workers) void worker.terminate();
@@ -103,7 +102,7 @@ export class WorkerPool {
       this.#fail(`a kernel trapped: ${message.message}`);
       return;
     }
-    if (message.kind !== 'ended' || !this.#running || message.status === 'quit' || message.status === 'broken') return;
+    if (message.kind !== 'ended' || !this.#running) return;
     const { resolve } = this.#running;
     this.#running = undefined;
     this.#workers[0]?.unref();
@@ -112,7 +111,7 @@ export class WorkerPool {
 
   #fail(message: string, cause?: unknown): void {
     this.#failure ??= new PlumblineError('backend_failed', `the wasm backend failed: ${message}`, { cause });
-    this.#kernels.fail();
+    this.#kernels.end('FAILED');
     const running = this.#running;
     this.#running = undefined;
     this.#workers[0]?.unref();

@@ -1,8 +1,8 @@
 /**
- * A thread of the wasm backend: runs its share of every plan until it is told to quit. Thread 0 reports how each ended.
+ * A thread of the wasm backend: thread 0 runs plans and reports how each ended, the others help it, until all are to end.
  *
  * Invariants: between plans the thread sleeps inside WebAssembly, not in its event loop, so it hears of work by a word of
- * the shared memory and never by a message; after a trap it arrives at no barrier, so no other thread can report an end.
+ * the shared memory and never by a message; a thread that traps stays inside its op, so no other can report the plan as done.
  */
 import { parentPort, workerData } from 'node:worker_threads';
 import { Kernels, type PlanStatus } from './kernels.js';
@@ -18,7 +18,7 @@ export interface WorkerSetup {
 export type WorkerReport =
   | { readonly kind: 'ready' }
   /** From thread 0: how the plan ended. */
-  | { readonly kind: 'ended'; readonly status: PlanStatus }
+  | { readonly kind: 'ended'; readonly status: Exclude<PlanStatus, 'ended'> }
   | { readonly kind: 'trapped'; readonly message: string };
 
 const { module, memory, thread } = workerData as WorkerSetup;
@@ -26,14 +26,12 @@ const report = (message: WorkerReport): void => parentPort?.postMessage(message)
 
 const kernels = new Kernels(module, memory);
 report({ kind: 'ready' });
-for (;;) {
-  let status: PlanStatus;
-  try {
-    status = kernels.nextPlan(thread);
-  } catch (trap) {
-    report({ kind: 'trapped', message: trap instanceof Error ? trap.message : String(trap) });
-    break;
+try {
+  if (thread === 0) {
+    for (let status = kernels.nextPlan(); status !== 'ended'; status = kernels.nextPlan()) report({ kind: 'ended', status });
+  } else {
+    while (kernels.helpOut(thread));
   }
-  if (status === 'quit' || status === 'broken') break;
-  if (thread === 0) report({ kind: 'ended', status });
+} catch (trap) {
+  report({ kind: 'trapped', message: trap instanceof Error ? trap.message : String(trap) });
 }
