@@ -62,14 +62,15 @@ function expSeries(r: DoubleDouble): DoubleDouble {
   return sum;
 }
 
-/** The float32 nearest to value * 2^n. */
+/** The float32 nearest to value * 2^n, which is not a midpoint itself. */
 function roundScaled(value: DoubleDouble, n: number): number {
-  // fround(high) is wrong only when low pushes the sum over a midpoint that high sits on: nudge high off it first.
-  const scale = 2 ** n;
-  const scaled = value.high * scale;
-  if (value.low === 0) return fround(scaled);
-  const nudge = Math.abs(scaled) * 2 ** -52 * Math.sign(value.low);
-  return fround(scaled) === fround(scaled + nudge) ? fround(scaled) : fround(scaled + nudge);
+  const scaled = value.high * 2 ** n;
+  const rounded = fround(scaled);
+  const distance = scaled - rounded;
+  const other = rounded + 2 * distance;
+  // Rounding the high part is right unless it sits on a midpoint; then the low part says on which side the value lies.
+  const onMidpoint = distance !== 0 && fround(other) === other;
+  return onMidpoint && value.low > 0 === distance > 0 ? other : rounded;
 }
 
 function settle(approximate: number, exact: () => number): number {
