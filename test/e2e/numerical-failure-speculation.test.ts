@@ -37,7 +37,10 @@ const ask = (more: object) => ({
 });
 
 interface Answer {
-  readonly error?: { readonly code: string; readonly plumbline: { readonly census: Readonly<Record<string, unknown>> } };
+  readonly error?: {
+    readonly code: string;
+    readonly plumbline: { readonly census: Readonly<Record<string, unknown>> };
+  };
   readonly choices?: readonly { readonly message: { readonly content: string } }[];
   readonly plumbline?: { readonly speculation: { readonly mode: string; readonly accepted: readonly number[] } };
 }
