@@ -45,7 +45,7 @@ export function nonEmptyText(rule = 'must be a non-empty string'): z.ZodType<str
 }
 
 export function oneOf<const Names extends readonly string[]>(...names: Names): z.ZodType<Names[number]> {
-  return z.enum(names, says(`must be one of ${names.join(', ')}`)) as z.ZodType<Names[number]>;
+  return z.enum(names, says(`must be one of ${names.join(', ')}`));
 }
 
 export function flag(): z.ZodType<boolean> {
