@@ -52,7 +52,7 @@ export function siluF32(x: number): number {
 const F64_LOG2E = 1.4426950408889634;
 const F64_ROUND = 6755399441055744; // 1.5 * 2^52
 const F64_LN2 = 0.6931471805599453;
-const F64_LN2_HIGH = 6.93147180369123816490e-1; // upper 32 bits of ln 2 (the split that fdlibm uses)
+const F64_LN2_HIGH = 6.9314718036912381649e-1; // upper 32 bits of ln 2 (the split that fdlibm uses)
 const F64_LN2_LOW = 1.90821492927058770002e-10;
 const F64_COEFFICIENTS = [6227020800, 479001600, 39916800, 3628800, 362880, 40320, 5040, 720, 120, 24, 6, 2].map(
   (factorial) => 1 / factorial,
