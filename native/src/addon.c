@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "backend.h"
-#include "bandwidth.h"
+#include "probe.h"
 
 enum { MOST_ARGUMENTS = 5, MOST_THREADS = 1024 };
 
@@ -362,14 +362,14 @@ static napi_value execute(napi_env env, napi_callback_info info) {
   return promise;
 }
 
-/* ---- the bandwidth probe ---- */
+/* ---- the probes ---- */
 
 typedef struct {
   const pl_kernels *kernels;
-  int64_t bytes;
+  int64_t bytes; /* 0: the arithmetic probe */
   int threads;
   double seconds;
-  pl_bandwidth result;
+  pl_rate result;
   napi_deferred deferred;
   napi_async_work work;
 } probe_work;
@@ -377,7 +377,8 @@ typedef struct {
 static void probe_execute(napi_env env, void *data) {
   (void)env;
   probe_work *w = data;
-  w->result = pl_read_bandwidth(w->kernels, w->bytes, w->threads, w->seconds);
+  w->result = w->bytes > 0 ? pl_read_bandwidth(w->kernels, w->bytes, w->threads, w->seconds)
+                           : pl_multiply_rate(w->kernels, w->threads, w->seconds);
 }
 
 static void probe_complete(napi_env env, napi_status status, void *data) {
@@ -394,29 +395,45 @@ static void probe_complete(napi_env env, napi_status status, void *data) {
   free(w);
 }
 
-/* (bytes, threads, seconds, isa) -> Promise<{ best, median, rounds }>, bytes per second */
-static napi_value read_bandwidth(napi_env env, napi_callback_info info) {
-  napi_value argv[MOST_ARGUMENTS], promise, name;
+static napi_value start_probe(napi_env env, int64_t bytes, napi_value threads_value, napi_value seconds_value, napi_value isa_value) {
+  napi_value promise, name;
   char isa[32] = "";
   size_t length;
-  int64_t bytes, threads;
+  int64_t threads;
   double seconds;
-  MUST(env, arguments(env, info, argv) ? napi_ok : napi_generic_failure);
-  if (!get_integer(env, argv[0], SAFE_INTEGER, &bytes) || !get_integer(env, argv[1], MOST_THREADS, &threads) || threads < 1 ||
-      napi_get_value_double(env, argv[2], &seconds) != napi_ok) {
-    return fail(env, "invalid_option", "readBandwidth takes bytes, threads and seconds");
+  if (!get_integer(env, threads_value, MOST_THREADS, &threads) || threads < 1 ||
+      napi_get_value_double(env, seconds_value, &seconds) != napi_ok) {
+    return fail(env, "invalid_option", "a probe takes threads and seconds");
   }
-  MUST(env, napi_get_value_string_utf8(env, argv[3], isa, sizeof isa, &length));
+  MUST(env, napi_get_value_string_utf8(env, isa_value, isa, sizeof isa, &length));
   const pl_kernels *kernels = pl_choose_kernels(isa);
   if (!kernels) return fail(env, "backend_unavailable", "this machine or this build has no such instruction set");
   probe_work *w = calloc(1, sizeof *w);
-  if (!w) return fail(env, "out_of_memory", "no memory for the bandwidth probe");
+  if (!w) return fail(env, "out_of_memory", "no memory for a probe");
   *w = (probe_work){.kernels = kernels, .bytes = bytes, .threads = (int)threads, .seconds = seconds};
   MUST(env, napi_create_promise(env, &w->deferred, &promise));
-  MUST(env, napi_create_string_utf8(env, "plumbline bandwidth", NAPI_AUTO_LENGTH, &name));
+  MUST(env, napi_create_string_utf8(env, "plumbline probe", NAPI_AUTO_LENGTH, &name));
   MUST(env, napi_create_async_work(env, NULL, name, probe_execute, probe_complete, w, &w->work));
   MUST(env, napi_queue_async_work(env, w->work));
   return promise;
+}
+
+/* (bytes, threads, seconds, isa) -> Promise<{ best, median, rounds }>, bytes per second */
+static napi_value read_bandwidth(napi_env env, napi_callback_info info) {
+  napi_value argv[MOST_ARGUMENTS];
+  int64_t bytes;
+  MUST(env, arguments(env, info, argv) ? napi_ok : napi_generic_failure);
+  if (!get_integer(env, argv[0], SAFE_INTEGER, &bytes) || bytes < 1) {
+    return fail(env, "invalid_option", "readBandwidth takes at least one byte");
+  }
+  return start_probe(env, bytes, argv[1], argv[2], argv[3]);
+}
+
+/* (threads, seconds, isa) -> Promise<{ best, median, rounds }>, multiply-adds per second */
+static napi_value multiply_rate(napi_env env, napi_callback_info info) {
+  napi_value argv[MOST_ARGUMENTS];
+  MUST(env, arguments(env, info, argv) ? napi_ok : napi_generic_failure);
+  return start_probe(env, 0, argv[0], argv[1], argv[2]);
 }
 
 /* (name) -> whether kernels of this instruction set can run here ('' : the best) and which */
@@ -445,6 +462,7 @@ NAPI_MODULE_INIT() {
       {"allocate", allocate},     {"release", release},       {"mapFile", map_file},
       {"load", load},             {"freePlan", free_plan},    {"execute", execute},
       {"resolveIsa", resolve_isa}, {"availableCores", available_cores}, {"readBandwidth", read_bandwidth},
+      {"multiplyRate", multiply_rate},
   };
   for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++) {
     napi_value function;

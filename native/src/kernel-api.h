@@ -39,6 +39,9 @@ typedef struct {
   int64_t (*scratch_bytes)(const pl_plan *plan, const pl_call *call);
   /* Sums `bytes` (a multiple of 4096) with the widest loads; the bandwidth probe. */
   float (*read_sum)(const uint8_t *p, int64_t bytes);
+  /* `loops` rounds of independent multiply-adds in registers, begun with x; the arithmetic probe. */
+  float (*multiply_add)(int64_t loops, float x);
+  int multiply_add_lanes; /* multiply-adds of one round */
 } pl_kernels;
 
 extern const pl_kernels pl_kernels_generic;

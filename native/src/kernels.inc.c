@@ -31,6 +31,21 @@ static float read_sum(const uint8_t *p, int64_t bytes) {
   return v_sum(acc[0]);
 }
 
+/* Enough chains to hide the latency of an addition behind the others, few enough for sixteen registers. */
+enum { CHAINS = 12 };
+
+static float multiply_add(int64_t loops, float x) {
+  vf acc[CHAINS], factor = vf_set(x), term = vf_set(1.0f);
+  UNROLL for (int i = 0; i < CHAINS; i++) acc[i] = vf_set(x + (float)i);
+  for (int64_t loop = 0; loop < loops; loop++) {
+    UNROLL for (int i = 0; i < CHAINS; i++) acc[i] = vf_fma(acc[i], factor, term);
+  }
+  float out[CHAINS * VF_LANES], sum = 0.0f;
+  for (int i = 0; i < CHAINS; i++) vf_store(out + i * VF_LANES, acc[i]);
+  for (int i = 0; i < CHAINS * VF_LANES; i++) sum += out[i];
+  return sum;
+}
+
 #define PL_JOIN_(a, b) a##b
 #define PL_JOIN(a, b) PL_JOIN_(a, b)
 
@@ -66,4 +81,6 @@ const pl_kernels PL_JOIN(pl_kernels_, PL_ISA) = {
         },
     .scratch_bytes = scratch_bytes,
     .read_sum = read_sum,
+    .multiply_add = multiply_add,
+    .multiply_add_lanes = CHAINS * VF_LANES,
 };

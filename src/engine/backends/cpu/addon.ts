@@ -14,8 +14,9 @@ export type NativeBackend = object & { readonly native: unique symbol };
 /** A plan inside the addon. */
 export type NativePlan = object & { readonly nativePlan: unique symbol };
 
-export interface ReadBandwidth {
-  /** Bytes per second of the best and of the median round. */
+/** What a probe found. */
+export interface ProbeRate {
+  /** Per second, of the best and of the median round. */
   readonly best: number;
   readonly median: number;
   readonly rounds: number;
@@ -36,7 +37,8 @@ export interface NativeAddon {
   /** The instruction set that a name stands for here (`''`: the best), or null when it cannot run. */
   resolveIsa(name: string): string | null;
   availableCores(): number;
-  readBandwidth(byteLength: number, threads: number, seconds: number, isa: string): Promise<ReadBandwidth>;
+  readBandwidth(byteLength: number, threads: number, seconds: number, isa: string): Promise<ProbeRate>;
+  multiplyRate(threads: number, seconds: number, isa: string): Promise<ProbeRate>;
 }
 
 export type AddonState =

@@ -6,7 +6,7 @@
  */
 import { ERRORS, PlumblineError, type ErrorCode } from '../../../errors.js';
 import type { Backend, Execution, LoadedPlan, MappedFile, MemoryBlock, PlanProgram } from '../backend.js';
-import { loadAddon, type NativeAddon, type NativeBackend, type NativePlan, type ReadBandwidth } from './addon.js';
+import { loadAddon, type NativeAddon, type NativeBackend, type NativePlan, type ProbeRate } from './addon.js';
 import { allocateBlock, mapWholeFile, type MemorySource } from './memory.js';
 
 export interface CpuBackendOptions {
@@ -57,10 +57,21 @@ export function openCpuBackend(options: CpuBackendOptions = {}): Backend {
  * Reads a zeroed buffer of `byteLength` bytes over and over with `threads` threads for about `seconds`, on a thread of its
  * own; bytes per second. The buffer should be far larger than the caches. Throws out_of_memory.
  */
-export async function readBandwidth(byteLength: number, threads: number, seconds: number): Promise<ReadBandwidth> {
+export async function readBandwidth(byteLength: number, threads: number, seconds: number): Promise<ProbeRate> {
   const addon = requireAddon();
   const found = await attempt(() => addon.readBandwidth(byteLength, threads, seconds, process.env.PLUMBLINE_ISA ?? ''));
   if (found.rounds === 0) throw new PlumblineError('out_of_memory', `no ${byteLength} bytes for the bandwidth probe`);
+  return found;
+}
+
+/**
+ * Float32 multiply-adds per second that `threads` threads reach together on registers alone, measured for about `seconds`
+ * on a thread of its own. Throws out_of_memory when the threads cannot be had.
+ */
+export async function multiplyRate(threads: number, seconds: number): Promise<ProbeRate> {
+  const addon = requireAddon();
+  const found = await attempt(() => addon.multiplyRate(threads, seconds, process.env.PLUMBLINE_ISA ?? ''));
+  if (found.rounds === 0) throw new PlumblineError('out_of_memory', `no ${threads} threads for the arithmetic probe`);
   return found;
 }
 
