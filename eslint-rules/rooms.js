@@ -8,6 +8,7 @@ import { fileURLToPath } from 'node:url';
 /** Top first. `errors` stands for the two files that anyone may import: errors.ts and config.ts. */
 export const ROOMS = [
   'cli',
+  'bench',
   'http',
   'api',
   'chat',

@@ -5,6 +5,7 @@
 import { Command } from 'commander';
 import type { Options } from '../config.js';
 import { packageVersion } from '../http/package-info.js';
+import { addBench } from './commands/bench.js';
 import { addRun } from './commands/run.js';
 import { addServe } from './commands/serve.js';
 import { addVerify } from './commands/verify.js';
@@ -41,6 +42,7 @@ function createProgram(io: CliIo, run: RunCommand): Command {
     .showHelpAfterError('(--help tells how the command is called)');
   addServe(program, run);
   addRun(program, run);
+  addBench(program, run);
   addVerify(program, run);
   return program;
 }

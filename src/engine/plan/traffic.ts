@@ -196,7 +196,10 @@ class TrafficCounter {
   }
 
   /** Tokens that the `row`-th row of the call (from 1) sees: all, or those of the chosen blocks and of the last one. */
-  #visible(op: { readonly select: number; readonly block: number; readonly budgetBlocks: number }, row: number): number {
+  #visible(
+    op: { readonly select: number; readonly block: number; readonly budgetBlocks: number },
+    row: number,
+  ): number {
     const tokens = this.#position + row;
     const blocks = Math.floor(tokens / op.block);
     if (op.select < 0 || blocks <= op.budgetBlocks) return tokens;
