@@ -17,6 +17,8 @@ export interface SyntheticOptions extends AssembleOptions {
   readonly size: SyntheticSize;
   /** Equal seeds give equal weights. */
   readonly seed: number;
+  /** Whether it has a draft head; default false. */
+  readonly draftHead?: boolean | undefined;
 }
 
 export interface SyntheticModel {

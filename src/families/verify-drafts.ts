@@ -12,12 +12,12 @@ export interface GoldenDrafts {
   readonly drafts: readonly (readonly number[])[];
 }
 
-/** How many of the golden draft tokens the head gives too. */
+/** How many of the draft tokens the head gives too; `equalByStep` says which, by step and depth. */
 export async function countEqualDrafts(
   model: LanguageModel,
   head: DraftHead,
   { inputIds, outputIds, drafts }: GoldenDrafts,
-): Promise<{ readonly equal: number; readonly total: number }> {
+): Promise<{ readonly equal: number; readonly total: number; readonly equalByStep: readonly (readonly boolean[])[] }> {
   const sequence = [...inputIds, ...outputIds];
   const empty = model.newState();
   const [trunk] = await model.forward([{ state: empty, tokens: sequence, logits: 'none', hidden: 'all' }], {
@@ -26,10 +26,12 @@ export async function countEqualDrafts(
   empty.release();
   trunk!.state.release();
   const hidden = trunk!.hidden ?? [];
-  const count = { equal: 0, total: 0 };
+  const equalByStep: boolean[][] = [];
   let cache = await appendPrompt(head, inputIds, hidden);
   try {
     for (const [step, expected] of drafts.entries()) {
+      const equals: boolean[] = [];
+      equalByStep.push(equals);
       const at = inputIds.length + step;
       let primary: SequenceState | undefined;
       let state = cache.retain();
@@ -43,8 +45,7 @@ export async function countEqualDrafts(
         state = result!.state;
         primary ??= state.retain();
         stream = result!.hidden!;
-        count.total++;
-        if (argmax(result!.logits!) === token) count.equal++;
+        equals.push(argmax(result!.logits!) === token);
       }
       state.release();
       if (primary) {
@@ -55,7 +56,8 @@ export async function countEqualDrafts(
   } finally {
     cache.release();
   }
-  return count;
+  const all = equalByStep.flat();
+  return { equal: all.filter(Boolean).length, total: all.length, equalByStep };
 }
 
 /** The head's cache after a prompt: a row for every token but the last. */

@@ -3,7 +3,8 @@
  *
  * Between rounds the trunk holds n tokens, `hidden` is the stream of the last of them, and either `pending` is a token
  * already emitted but not yet forwarded, or `frontier` is the row that the next primary comes from. The draft head holds
- * n - 1 rows: row t pairs the stream of token t with token t + 1.
+ * the rows up to n - 1, row t pairing the stream of token t with token t + 1, but for the last few: those are `owed`, and
+ * go into the head with the first draft of the next round.
  *
  * Invariants: states are values, so a refused draft leaves no trace; a round that raises has emitted nothing but a primary
  * from its own valid row; every row is checked before an id is made from it; all references are held in one place and
@@ -55,8 +56,9 @@ type Stage =
   | { readonly at: 'append-prompt'; readonly tokens: readonly number[]; readonly hidden: readonly Float32Array[] }
   | { readonly at: 'draft'; readonly round: Round; readonly token: number; readonly hidden: Float32Array }
   | { readonly at: 'verify'; readonly round: Round }
-  | { readonly at: 'commit'; readonly window: VerifiedWindow; readonly append: HeadRows; readonly keep: number }
-  | { readonly at: 'append'; readonly append: HeadRows }
+  | { readonly at: 'commit'; readonly window: VerifiedWindow; readonly keep: number }
+  /** So many rows are owed to the head that they go in by themselves. */
+  | { readonly at: 'append' }
   /** The turn has ended; a pending token may still be due to be forwarded. */
   | { readonly at: 'closing-append' | 'closing-forward'; readonly last: TokenId }
   | { readonly at: 'ended' };
@@ -65,6 +67,10 @@ interface HeadRows {
   readonly tokens: readonly number[];
   readonly hidden: readonly Float32Array[];
 }
+
+const NO_ROWS: HeadRows = { tokens: [], hidden: [] };
+/** Rounds without drafts may owe the head this many rows before they are appended. */
+const MOST_OWED = 32;
 
 export class SpeculativeSequence implements TokenSequence {
   readonly #o: SpeculativeOptions;
@@ -76,6 +82,7 @@ export class SpeculativeSequence implements TokenSequence {
   #pending: TokenId | undefined;
   #frontier: Float32Array | undefined;
   #hidden: Float32Array | undefined;
+  #owed: HeadRows = NO_ROWS;
   #ended = false;
 
   /** @param state empty; the sequence takes over the caller's reference, also when this throws. */
@@ -110,14 +117,14 @@ export class SpeculativeSequence implements TokenSequence {
       case 'prompt':
         return this.#promptWork();
       case 'append-prompt':
-        return this.#appendWork('head', stage);
+        return this.#appendWork(stage);
       case 'draft':
         return {
           kind: 'draft',
           request: {
             state: this.#held.get(stage.round.drafts.length === 0 ? 'head' : 'draft'),
-            tokens: [stage.token],
-            hidden: [stage.hidden],
+            tokens: [...this.#owed.tokens, stage.token],
+            hidden: [...this.#owed.hidden, stage.hidden],
             output: 'last',
           },
         };
@@ -144,9 +151,12 @@ export class SpeculativeSequence implements TokenSequence {
           },
         };
       case 'append':
-        return this.#appendWork('head', stage.append);
+        return this.#appendWork(this.#owed);
       case 'closing-append':
-        return this.#appendWork('head', { tokens: [stage.last], hidden: [this.#stream()] });
+        return this.#appendWork({
+          tokens: [...this.#owed.tokens, stage.last],
+          hidden: [...this.#owed.hidden, this.#stream()],
+        });
       case 'closing-forward':
         return {
           kind: 'forward',
@@ -176,12 +186,14 @@ export class SpeculativeSequence implements TokenSequence {
         this.#held.replace('trunk', result.state);
         this.#held.drop('verified');
         this.#counts.committed();
-        return this.#appendOrNext(stage.append);
+        return this.#appendOrNext();
       case 'append':
         this.#held.replace('head', draftOf(result).state);
+        this.#owed = NO_ROWS;
         return this.#nextRound();
       case 'closing-append':
         this.#held.replace('head', draftOf(result).state);
+        this.#owed = NO_ROWS;
         this.#stage = { at: 'closing-forward', last: stage.last };
         return [];
       case 'closing-forward':
@@ -193,7 +205,7 @@ export class SpeculativeSequence implements TokenSequence {
 
   stop(): void {
     this.#ended = true;
-    // A closing turn still needs the commit and the head rows of its last round; a round just begun it does not.
+    // A closing turn still needs the commit of its last round; a round just begun it does not.
     const closing = this.#o.closingForward === true && (this.#stage.at === 'commit' || this.#stage.at === 'append');
     if (!closing && this.#stage.at !== 'ended') this.#stage = this.#closingStage();
   }
@@ -295,7 +307,10 @@ export class SpeculativeSequence implements TokenSequence {
   #takeDraft(round: Round, result: WorkResult): readonly Step[] {
     const { state, logits, hidden } = draftOf(result);
     const depth = round.drafts.length;
-    if (depth === 0) this.#held.set('primary-head', state.retain());
+    if (depth === 0) {
+      this.#held.set('primary-head', state.retain());
+      this.#owed = NO_ROWS;
+    }
     this.#held.replace('draft', state);
     if (!logits || !hidden) throw new PlumblineError('internal_error', 'a draft forward returned no row');
     const choice = this.#o.sampler.draft(logits, {
@@ -330,30 +345,36 @@ export class SpeculativeSequence implements TokenSequence {
     const stream = this.#hidden;
     this.#hidden = hidden[kept];
     const steps = this.#emitOutcome(round, outcome);
-    const append = head && stream ? this.#headRows(round, outcome, stream, hidden) : { tokens: [], hidden: [] };
+    if (head && stream) this.#oweHead(round, outcome, stream, hidden);
     if (kept === round.drafts.length) {
       this.#held.replace('trunk', this.#held.move('verified'));
-      return [...steps, ...this.#appendOrNext(append)];
+      return [...steps, ...this.#appendOrNext()];
     }
     const { window } = result;
     if (!window) throw new PlumblineError('internal_error', 'a verify forward returned no window');
-    this.#stage = { at: 'commit', window, append, keep: 1 + kept };
+    this.#stage = { at: 'commit', window, keep: 1 + kept };
     return steps;
   }
 
-  /** The pairs that the head's cache lacks after a round: the primary's, unless a draft forward made it, and the accepted. */
-  #headRows(round: Round, outcome: WindowOutcome, stream: Float32Array, hidden: readonly Float32Array[]): HeadRows {
+  /** The pairs that the head lacks after a round: the primary's, unless a draft forward made it, and the accepted. */
+  #oweHead(round: Round, outcome: WindowOutcome, stream: Float32Array, hidden: readonly Float32Array[]): void {
     const tokens = outcome.accepted.map(({ tokenId }): number => tokenId);
     const streams = hidden.slice(0, tokens.length);
-    if (!this.#held.has('primary-head')) return { tokens: [round.primary, ...tokens], hidden: [stream, ...streams] };
-    this.#held.replace('head', this.#held.move('primary-head'));
-    this.#held.drop('draft');
-    return { tokens, hidden: streams };
+    if (this.#held.has('primary-head')) {
+      this.#held.replace('head', this.#held.move('primary-head'));
+      this.#held.drop('draft');
+      this.#owed = { tokens, hidden: streams };
+    } else {
+      this.#owed = {
+        tokens: [...this.#owed.tokens, round.primary, ...tokens],
+        hidden: [...this.#owed.hidden, stream, ...streams],
+      };
+    }
   }
 
-  #appendOrNext(append: HeadRows): readonly Step[] {
-    if (append.tokens.length === 0) return this.#nextRound();
-    this.#stage = { at: 'append', append };
+  #appendOrNext(): readonly Step[] {
+    if (this.#owed.tokens.length < MOST_OWED) return this.#nextRound();
+    this.#stage = { at: 'append' };
     return [];
   }
 
@@ -402,8 +423,9 @@ export class SpeculativeSequence implements TokenSequence {
 
   #closingStage(): Stage {
     const last = this.#pending;
-    if (this.#o.closingForward !== true || last === undefined) return { at: 'ended' };
-    return { at: this.#o.head ? 'closing-append' : 'closing-forward', last };
+    if (this.#o.closingForward !== true) return { at: 'ended' };
+    if (last !== undefined) return { at: this.#o.head ? 'closing-append' : 'closing-forward', last };
+    return this.#owed.tokens.length > 0 ? { at: 'append' } : { at: 'ended' };
   }
 
   #takeClosing(result: ForwardResult): readonly Step[] {
@@ -416,8 +438,8 @@ export class SpeculativeSequence implements TokenSequence {
     return [{ kind: 'closed' }];
   }
 
-  #appendWork(name: 'head', { tokens, hidden }: HeadRows): Work {
-    return { kind: 'draft', request: { state: this.#held.get(name), tokens, hidden, output: 'none' } };
+  #appendWork({ tokens, hidden }: HeadRows): Work {
+    return { kind: 'draft', request: { state: this.#held.get('head'), tokens, hidden, output: 'none' } };
   }
 
   #stream(): Float32Array {

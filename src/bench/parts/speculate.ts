@@ -74,6 +74,7 @@ async function measureEmbedded(context: BenchContext, model: LanguageModel, stop
   const totals = new Map<string, KindTotals>();
   const byPosition = DEPTHS.map(() => ({ offered: 0, accepted: 0 }));
   let differing = 0;
+  await warmUp(model, prompts[0]!.tokens, MOST_TOKENS, context.signal);
   for (const [i, { kind, tokens }] of prompts.entries()) {
     context.progress(`speculation: prompt ${i + 1} of ${prompts.length}`);
     const total = totals.get(kind) ?? { tokens: 0, plainMs: 0, rounds: [0, 0, 0], speculativeMs: [0, 0, 0] };
@@ -178,6 +179,7 @@ async function measureRounds(context: BenchContext, model: LanguageModel) {
   const prompt = promptOf(LENGTHS[context.size].decodeAfter, model.vocabSize);
   const options = { promptTokens: prompt, maxTokens: count, stopTokenIds: [] };
   context.progress('speculation: plain decoding of the synthetic model');
+  await warmUp(model, prompt, 8, context.signal);
   const plain = await runTimed(
     model,
     new AutoregressiveSequence(model.newState(), { ...options, sampler: plainSampler(model) }),
@@ -248,6 +250,19 @@ function forcedDrafts(
 }
 
 // ---- shared ----
+
+/** Has every plan built that the rounds will need. */
+async function warmUp(
+  model: LanguageModel,
+  promptTokens: readonly number[],
+  maxTokens: number,
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  for (const depth of DEPTHS) {
+    const options = { promptTokens, maxTokens, stopTokenIds: [], sampler: speculativeSampler(model) };
+    await runTimed(model, speculative(model, options, depth), signal);
+  }
+}
 
 function speculative(
   model: LanguageModel,

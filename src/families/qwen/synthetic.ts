@@ -39,6 +39,7 @@ const COMMON = {
   rope_parameters: { rope_theta: 1e7, partial_rotary_factor: 0.25, mrope_section: [11, 11, 10] },
   eos_token_id: 1,
   ple_layer_ids: [2],
+  mtp_num_hidden_layers: 1,
 } as const;
 
 const SIZES: Readonly<Record<SyntheticSize, JsonObject>> = {
@@ -97,6 +98,8 @@ export function syntheticQwenConfig(size: SyntheticSize): Qwen4Config {
 }
 
 export interface SyntheticQwenOptions extends AssembleOptions {
+  /** Whether it has a draft head; default false. */
+  readonly draftHead?: boolean | undefined;
   readonly size: SyntheticSize;
   readonly seed: number;
 }
@@ -106,7 +109,7 @@ export async function loadSyntheticQwen(options: SyntheticQwenOptions) {
   const config = syntheticQwenConfig(options.size);
   const supply = new SyntheticSupply(config);
   const random = new RandomWeights(options.seed);
-  const weights = takeQwen(supply, 'model', config);
+  const weights = takeQwen(supply, 'model', config, options.draftHead ?? false);
   const { backend, progress, signal } = options;
   const assembled = await assembleQwen(options, {
     config,
@@ -132,9 +135,13 @@ class SyntheticSupply implements TensorSupply {
     this.#tableRows = (ple?.layers ?? []).map((_, index) => ngramConstants(ple!, index, config.vocabSize).rows);
   }
 
-  /** Decides between layouts: experts are stacked, n-gram tables whole. */
+  /** Decides between layouts: experts are stacked, n-gram tables whole, and there is a draft head for who wants it. */
   has(name: string): boolean {
-    return name.endsWith('.experts.gate_up_proj') || name.endsWith('.ngram_embedding.weight');
+    return (
+      name.endsWith('.experts.gate_up_proj') ||
+      name.endsWith('.ngram_embedding.weight') ||
+      name === 'mtp.fc_hidden.weight'
+    );
   }
 
   names(): Iterable<string> {
