@@ -102,6 +102,13 @@ export class Fields {
     );
   }
 
+  /** A list of objects and nulls. */
+  optionalObjects(key: string): (Fields | undefined)[] {
+    return this.listOf<unknown>(key, 'objects and nulls', () => true).map((value, i) =>
+      value === null ? undefined : Fields.of(value, `${this.where}: ${key}[${i}]`),
+    );
+  }
+
   /** A list of lists, each read by `read` from a synthetic object with the one field `item`. */
   lists<T>(key: string, read: (item: Fields) => T): T[] {
     return this.listOf<unknown>(key, 'lists', () => true).map((item, i) =>

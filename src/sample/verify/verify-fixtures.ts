@@ -16,12 +16,14 @@ import { mlxRngFormat } from './mlx-rng.js';
 import { judgeSigmoidTable, sigmoidF32Format, sigmoidIndexFormat, sigmoidTableNamed } from './mlx-sigmoid.js';
 import { mlxSortFormat } from './mlx-sort.js';
 import { batchedFormat } from './sampler-batched.js';
+import { blockFormat } from './sampler-block.js';
 import { fallbackFormat } from './sampler-fallback.js';
 import { lazyRowsFormat } from './sampler-lazy-rows.js';
 import { mixedFormat } from './sampler-mixed.js';
 import { ordinaryFormat } from './sampler-ordinary.js';
 import { pcg64Format } from './sampler-pcg64.js';
 import { serialFormat } from './sampler-serial.js';
+import { speculativeFormat } from './sampler-speculative.js';
 
 export interface FixtureReport {
   readonly file: string;
@@ -42,12 +44,6 @@ export interface FixtureReport {
 
 const unsupported = (reason: string): { readonly unsupported: string } => ({ unsupported: reason });
 
-const lawFormat = (kind: string, laws: readonly string[]): FixtureFormat => ({
-  kind,
-  recognises: (line) => line.isText('law') && laws.includes(line.text('law')),
-  judge: unsupported('speculative rounds are not judged by this version'),
-});
-
 const ds4Format = (part: string, fields: readonly string[]): FixtureFormat =>
   fieldFormat(`ds4-sampler/${part}`, fields, unsupported('the ds4 sampler law is not part of this version'));
 
@@ -59,8 +55,8 @@ const FORMATS: readonly FixtureFormat[] = [
   mixedFormat,
   lazyRowsFormat,
   serialFormat,
-  lawFormat('sampler/speculative', ['plain', 'copy']),
-  lawFormat('sampler/block', ['block', 'enumeration']),
+  speculativeFormat,
+  blockFormat,
   ds4Format('rng', ['seed', 'outputs']),
   ds4Format('logprob', ['logsumexp', 'logprob_f32']),
   ds4Format('sample', ['min_p', 'temperature', 'state']),
