@@ -16,13 +16,9 @@ import {
   moeDown,
   moeDownScratch,
   moeDownWork,
-  moeGroup,
   moeUp,
   moeUpScratch,
   moeUpWork,
-  router,
-  routerScratch,
-  routerWork,
 } from './ops/moe';
 import {
   attentionPrep,
@@ -34,6 +30,7 @@ import {
   indexPrep,
   indexPrepWork,
 } from './ops/prep';
+import { moeGroup, router, routerScratch, routerWork } from './ops/router';
 import {
   add,
   addWork,
