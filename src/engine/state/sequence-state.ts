@@ -101,13 +101,18 @@ export interface StateLimits {
 }
 
 /**
- * What `sequences` running sequences of up to `contextTokens` need: while a forward runs, a sequence has its old and its
- * new fixed slab, and perhaps a copy of its last page.
+ * What `sequences` running sequences of up to `contextTokens` need, each holding up to `values` values of its state at a
+ * time: a fixed slab for each, the pages of one, and for every further one perhaps a copy of its last page.
  */
-export function stateLimits(layout: StateLayout, sequences: number, contextTokens: number): StateLimits {
+export function stateLimits(
+  layout: StateLayout,
+  sequences: number,
+  contextTokens: number,
+  values: number,
+): StateLimits {
   return {
-    fixedSlabs: 2 * sequences + 1,
-    pages: sequences * (Math.ceil(contextTokens / layout.pageTokens) + 1),
+    fixedSlabs: values * sequences + 1,
+    pages: sequences * (Math.ceil(contextTokens / layout.pageTokens) + values - 1),
   };
 }
 

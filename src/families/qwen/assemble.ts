@@ -17,7 +17,7 @@ import type { FamilyLoadOptions } from '../load.js';
 import { bindQwen, type BoundQwen, type WeightSource } from './bind.js';
 import type { QwenConfig } from './config-types.js';
 import { QWEN_ACTIVATION_LAWS } from './laws.js';
-import { QwenModel } from './model.js';
+import { QwenModel, TRUNK_VALUES } from './model.js';
 import { NgramHash } from './ngram.js';
 import { qwenWorkspaceWords } from './plan-builder.js';
 import { qwenStateLayout } from './state-layout.js';
@@ -64,7 +64,7 @@ export async function assembleQwen(
       weightBytes:
         dry.tensors.reduce((sum, tensor) => sum + tensor.byteLength, 0) + (tableInMemory ? material.tableBytes : 0),
       gatheredBytes: tableInMemory ? 0 : material.tableBytes,
-      stateFixedBytes: 2 * layout.fixedBytes,
+      stateFixedBytes: TRUNK_VALUES * layout.fixedBytes,
       statePerTokenBytes: layout.pageBytes / layout.pageTokens,
       workspaceBytes: 4 * (workspaceWords + contextLength * config.attention.rotaryDim),
       contextTokens: contextLength,

@@ -5,6 +5,7 @@
  * Invariants: the lowering of a site follows from phase and policy alone, never from row counts; everything named here is
  * in the plan key, so two forwards under different laws never share a plan.
  */
+import { PlumblineError } from '../../errors.js';
 import type { ActivationLaw } from '../../engine/plan/builder.js';
 import type { GateLowering, GatePolicy, Phase } from '../../engine/plan/phase.js';
 import type { FamilyLaws } from '../../engine/model.js';
@@ -15,7 +16,11 @@ const BF16_MTPLX: ActivationLaw = { name: 'bf16-mtplx', act: 1, mtplx: 1, kvType
 
 export const QWEN_ACTIVATION_LAWS: readonly ActivationLaw[] = [F32, BF16, BF16_MTPLX];
 
-/** The lowering class of a phase: MTPLX fuses the gates of its verify forwards, and only those. */
+/**
+ * The lowering class of a phase: MTPLX fuses the gates of its verify forwards, and only those.
+ *
+ * @throws internal_error for anything that is no phase: it must not pass for one of them
+ */
 export function phaseLowering(phase: Phase): GateLowering {
   switch (phase) {
     case 'verify':
@@ -27,6 +32,8 @@ export function phaseLowering(phase: Phase): GateLowering {
     case 'postcommit':
     case 'draft':
       return 'standalone';
+    default:
+      throw new PlumblineError('internal_error', `${String(phase satisfies never)} is no phase of a forward`);
   }
 }
 

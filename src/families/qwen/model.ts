@@ -43,6 +43,11 @@ export interface QwenModelOptions {
   readonly release: () => void;
 }
 
+/** Values of a trunk state that a sequence holds at most: before a window, behind it, and behind its kept tokens. */
+export const TRUNK_VALUES = 3;
+/** Of a head state: committed, behind the primary, behind the newest draft, and behind the one in the making. */
+const HEAD_VALUES = 4;
+
 export class QwenModel implements LanguageModel {
   readonly family: string;
   readonly id: string;
@@ -84,7 +89,7 @@ export class QwenModel implements LanguageModel {
       weights,
       pleTables: options.pleTables,
       state,
-      limits: stateLimits(state.layout, sequences, contextLength),
+      limits: stateLimits(state.layout, sequences, contextLength, TRUNK_VALUES),
       plan,
       maxRows,
       workspaceWords: options.workspaceWords,
@@ -99,7 +104,7 @@ export class QwenModel implements LanguageModel {
         trunkState: state,
         layout,
         head,
-        limits: stateLimits(layout, sequences, contextLength),
+        limits: stateLimits(layout, sequences, contextLength, HEAD_VALUES),
         maxRows,
         plan,
         key: { gatePolicy, law: law.name, floatLaw: backend.floatLaw },

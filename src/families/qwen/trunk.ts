@@ -60,7 +60,7 @@ export interface Taps {
   readonly headInput: Float32Array;
 }
 
-/** Most tokens of a revocable forward: a draft window, or a copied block with its primary. */
+/** Most tokens of a revocable forward, and of any in a fused phase: a draft window, or a copied block with its primary. */
 export const MAX_WINDOW = 25;
 
 const HEAD_BYTES = 64 << 20;
@@ -111,8 +111,9 @@ export class QwenTrunk {
   async forward(batch: readonly ForwardRequest[], options: ForwardOptions): Promise<ForwardResult[]> {
     const { vocabSize } = this.#o.config;
     const revocable = batch.some((request) => request.revocable === true);
-    if (revocable && batch.some(({ tokens }) => tokens.length > MAX_WINDOW)) {
-      throw new PlumblineError('internal_error', `a revocable forward has at most ${MAX_WINDOW} tokens`);
+    const window = revocable || phaseLowering(options.phase) === 'fused';
+    if (window && batch.some(({ tokens }) => tokens.length > MAX_WINDOW)) {
+      throw new PlumblineError('internal_error', `a window has at most ${MAX_WINDOW} tokens`);
     }
     const rows = batch.map(() => ({ logits: [] as Float32Array[], hidden: [] as Float32Array[] }));
     const windows = new Map<number, VerifiedWindow>();
