@@ -4,8 +4,8 @@
  *
  * Invariants: each (row, out) pair has its own sixteen lanes, walked in ascending k with one fused multiply-add each, and
  * its own tree at the end; tiles, chunks and threads only choose which pairs are walked together. Two ways, same bits:
- * `stream` for up to STREAM_ROWS rows reads the weights once, several rows of them in flight, and is bound by memory;
- * `panel` for more rows widens TILE_OUTS weight rows at a time into a float32 panel that stays in the first-level cache
+ * `stream` for up to STREAM_MOST rows reads the weights from memory once, several rows of them in flight, and is bound by
+ * memory for the first few rows; `panel` for more rows widens TILE_OUTS weight rows at a time into a float32 panel that stays in the first-level cache
  * and walks all rows over it, in blocks of PANEL_K columns between which the lanes rest in memory.
  */
 #ifndef PL_DOT_H
@@ -14,7 +14,9 @@
 #include "laws.h"
 
 enum {
-  STREAM_ROWS = 4,
+  STREAM_ROWS = 4, /* rows of one stream tile */
+  STREAM_MOST = VF_LANES == 16 ? 16 : 8,
+  STREAM_BYTES = 32768, /* weights that several groups of rows walk one after the other, from the first-level cache */
   TILE_ROWS = 4,
   ROW_BLOCK = 96,  /* rows that share a panel; their inputs stay in the second-level cache */
   OUT_CHUNK = 48,  /* a multiple of every TILE_OUTS and stream width */
@@ -141,22 +143,49 @@ static const stream_function stream_functions[3][STREAM_ROWS] = {
     [DTYPE_F16] = {stream_f16_1, stream_f16_2, stream_f16_3, stream_f16_4},
 };
 
-/* ---- panel ---- */
-
-/* Widens `count` <= TILE_OUTS weight rows, columns from .. from + n, to panel[group of 16][out][16]; zeros elsewhere. */
-static void pack_panel(float *panel, const pl_matrix *w, int64_t row, int count, int64_t from, int64_t n) {
+/* Up to STREAM_MOST rows, in groups of STREAM_ROWS over pieces of the weights. */
+static void stream_rows(const float *const *x, int rows, const pl_matrix *w, int64_t row, int64_t count, float *dst,
+                        int64_t stride) {
   const int64_t row_bytes = w->k * pl_dtype_bytes(w->dtype);
-  for (int o = 0; o < TILE_OUTS; o++) {
-    const uint8_t *p = w->data + (row + o) * row_bytes;
-    float *to = panel + o * 16;
-    for (int64_t i = 0; i < n; i += 16, to += TILE_OUTS * 16) {
-      f32x16 v;
-      if (o >= count) v = v_zero();
-      else if (i + 16 <= n) v = v_load_weight(w->dtype, p, from + i);
-      else v = v_load_weight_part(w->dtype, p, from + i, (int)(n - i));
-      v_store(to, v);
+  const uint8_t *data = w->data + row * row_bytes;
+  if (rows <= STREAM_ROWS) {
+    stream_functions[w->dtype][rows - 1](x, data, w->k, count, dst, stride);
+    return;
+  }
+  int64_t step = STREAM_BYTES / row_bytes / STREAM_OUTS_4 * STREAM_OUTS_4;
+  if (step < STREAM_OUTS_4) step = STREAM_OUTS_4;
+  for (int64_t o = 0; o < count; o += step) {
+    const int64_t n = count - o < step ? count - o : step;
+    for (int r = 0; r < rows; r += STREAM_ROWS) {
+      const int group = rows - r < STREAM_ROWS ? rows - r : STREAM_ROWS;
+      stream_functions[w->dtype][group - 1](x + r, data + o * row_bytes, w->k, n, dst + r * stride + o, stride);
     }
   }
+}
+
+/* ---- panel ---- */
+
+/*
+ * Widens `outs` <= TILE_OUTS weight rows, columns from .. from + n, to panel[group of 16][out][16]; columns past the end
+ * are zeros, rows past `outs` repeat the last one. dtype is a constant.
+ */
+INLINE void pack_rows(const int dtype, float *panel, const uint8_t *first, int64_t row_bytes, int outs, int64_t n) {
+  const uint8_t *p[TILE_OUTS];
+  UNROLL for (int o = 0; o < TILE_OUTS; o++) p[o] = first + (o < outs ? o : outs - 1) * row_bytes;
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16, panel += TILE_OUTS * 16) {
+    UNROLL for (int o = 0; o < TILE_OUTS; o++) v_store(panel + o * 16, v_load_weight(dtype, p[o], i));
+  }
+  if (i == n) return;
+  UNROLL for (int o = 0; o < TILE_OUTS; o++) v_store(panel + o * 16, v_load_weight_part(dtype, p[o], i, (int)(n - i)));
+}
+
+static void pack_panel(float *panel, const pl_matrix *w, int64_t row, int outs, int64_t from, int64_t n) {
+  const int64_t size = pl_dtype_bytes(w->dtype), row_bytes = w->k * size;
+  const uint8_t *first = w->data + row * row_bytes + from * size;
+  if (w->dtype == DTYPE_BF16) pack_rows(DTYPE_BF16, panel, first, row_bytes, outs, n);
+  else if (w->dtype == DTYPE_F32) pack_rows(DTYPE_F32, panel, first, row_bytes, outs, n);
+  else pack_rows(DTYPE_F16, panel, first, row_bytes, outs, n);
 }
 
 /* nr rows (a constant) over one panel; `lanes` [row][out][16] hold what came before, unless `first`. */
@@ -203,22 +232,43 @@ static __attribute__((noinline)) void panel_1(const float *const *x, int64_t fro
   panel_tile(1, x, from, panel, n, lanes, first);
 }
 
+/* Asks for part `part` of `parts` of the next panel's weights, so that packing it does not wait for memory. */
+INLINE void prefetch_panel(const pl_matrix *w, int64_t row, int64_t end, int64_t from, int part, int parts) {
+  if (from >= w->k) {
+    from = 0;
+    row += TILE_OUTS;
+  }
+  const int64_t size = pl_dtype_bytes(w->dtype), columns = w->k - from < PANEL_K ? w->k - from : PANEL_K;
+  const int64_t share = (columns * size / parts + 63) / 64 * 64;
+  for (int o = 0; o < TILE_OUTS && row + o < end; o++) {
+    const uint8_t *p = w->data + ((row + o) * w->k + from) * size + part * share;
+    for (int64_t i = 0; i < share; i += 64) __builtin_prefetch(p + i, 0, 2);
+  }
+}
+
+/* Sums the lanes of `nr` finished rows into dst. */
+INLINE void finish_rows(const float *lanes, int nr, int outs, float *dst, int64_t stride) {
+  float sums[TILE_ROWS * TILE_OUTS];
+  v_sums(lanes, nr * TILE_OUTS, sums);
+  for (int r = 0; r < nr; r++) memcpy(dst + r * stride, sums + r * TILE_OUTS, (size_t)outs * 4);
+}
+
 static void panel_rows(const float *const *x, int rows, const pl_matrix *w, int64_t row, int64_t count, float *dst,
                        int64_t stride, pl_dot_scratch *scratch) {
+  const int tiles = (rows + TILE_ROWS - 1) / TILE_ROWS;
   for (int64_t o = 0; o < count; o += TILE_OUTS) {
-    int outs = (int)(count - o < TILE_OUTS ? count - o : TILE_OUTS);
+    const int outs = (int)(count - o < TILE_OUTS ? count - o : TILE_OUTS);
     for (int64_t from = 0; from < w->k; from += PANEL_K) {
-      int64_t n = w->k - from < PANEL_K ? w->k - from : PANEL_K;
+      const int64_t n = w->k - from < PANEL_K ? w->k - from : PANEL_K;
       pack_panel(scratch->panel, w, row + o, outs, from, n);
-      int r = 0;
-      for (; r + TILE_ROWS <= rows; r += TILE_ROWS) {
-        panel_4(x + r, from, scratch->panel, n, scratch->lanes + r * TILE_OUTS * 16, from == 0);
+      for (int r = 0, nr; r < rows; r += nr) {
+        float *lanes = scratch->lanes + r * TILE_OUTS * 16;
+        nr = r + TILE_ROWS <= rows ? TILE_ROWS : 1;
+        if (r % TILE_ROWS == 0) prefetch_panel(w, row + o, row + count, from + PANEL_K, r / TILE_ROWS, tiles);
+        if (nr == TILE_ROWS) panel_4(x + r, from, scratch->panel, n, lanes, from == 0);
+        else panel_1(x + r, from, scratch->panel, n, lanes, from == 0);
+        if (from + n == w->k) finish_rows(lanes, nr, outs, dst + r * stride + o, stride);
       }
-      for (; r < rows; r++) panel_1(x + r, from, scratch->panel, n, scratch->lanes + r * TILE_OUTS * 16, from == 0);
-    }
-    for (int r = 0; r < rows; r++) {
-      const float *lanes = scratch->lanes + r * TILE_OUTS * 16;
-      for (int i = 0; i < outs; i++) dst[r * stride + o + i] = v_sum(v_load(lanes + i * 16));
     }
   }
 }
@@ -226,13 +276,8 @@ static void panel_rows(const float *const *x, int rows, const pl_matrix *w, int6
 /* dst[r * stride + o] = dot(x[r], w[from + o]) for r < rows <= ROW_BLOCK, o < count. */
 static void dot_rows(const float *const *x, int rows, const pl_matrix *w, int64_t from, int64_t count, float *dst,
                      int64_t stride, pl_dot_scratch *scratch) {
-  if (rows > STREAM_ROWS) {
-    panel_rows(x, rows, w, from, count, dst, stride, scratch);
-    return;
-  }
-  if (rows <= 0) return;
-  const uint8_t *data = w->data + from * w->k * pl_dtype_bytes(w->dtype);
-  stream_functions[w->dtype][rows - 1](x, data, w->k, count, dst, stride);
+  if (rows > STREAM_MOST) panel_rows(x, rows, w, from, count, dst, stride, scratch);
+  else if (rows > 0) stream_rows(x, rows, w, from, count, dst, stride);
 }
 
 #endif

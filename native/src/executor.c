@@ -6,8 +6,8 @@
 
 enum {
   ALIGNMENT = 64,
-  PIECE = 3000,         /* nanoseconds that a piece should last, where there is enough work */
-  PIECES_PER_THREAD = 6, /* at least, where units allow: the tail of a region is at most one piece */
+  LEAST_PIECE = 3000, /* nanoseconds that a piece should last, where there is enough work */
+  MOST_PIECES = 1024,
 };
 
 struct pl_executor {
@@ -23,6 +23,7 @@ struct pl_executor {
   const pl_run *run;
   const int32_t *op;
   const pl_stage_kernel *stage;
+  int64_t bounds[MOST_PIECES + 1];
 };
 
 pl_executor *pl_executor_new(const pl_kernels *kernels, int threads, double shared_work) {
@@ -88,23 +89,38 @@ static void run_piece(void *context, int64_t from, int64_t to, int index) {
   e->stage->work(e->run, e->op, from, to, e->scratch[index]);
 }
 
+/*
+ * Cuts units into pieces, large ones first, each a part of what is left: neighbouring weights stay with one thread, which
+ * reads them in one stream, and the last pieces are small enough that the threads end together. Returns how many.
+ */
+static uint32_t cut(int64_t *bounds, int64_t units, double unit_nanoseconds, int threads) {
+  const double least = LEAST_PIECE / unit_nanoseconds;
+  uint32_t pieces = 0;
+  bounds[0] = 0;
+  for (int64_t at = 0; at < units; bounds[++pieces] = at) {
+    const int64_t left = units - at;
+    double piece = 2.0 * (double)left / (3.0 * threads);
+    if (piece < least) piece = least;
+    if (piece < 1) piece = 1;
+    at = pieces == MOST_PIECES - 1 || piece >= (double)left ? units : at + (int64_t)piece;
+  }
+  return pieces;
+}
+
 static void run_stage(pl_executor *e, const pl_run *run, const int32_t *op, const pl_stage_kernel *kernel) {
   const pl_stage stage = kernel->prepare(run, op);
   if (stage.units == 0) return;
   e->run = run;
   e->op = op;
   e->stage = kernel;
-  int64_t piece = stage.units;
-  const double work = (double)stage.units * stage.nanoseconds;
-  if (e->shared_work == 0) {
-    piece = 1;
-  } else if (run->threads > 1 && work > e->shared_work) {
-    const double wanted = PIECE / stage.nanoseconds;
-    const int64_t most = stage.units / ((int64_t)run->threads * PIECES_PER_THREAD);
-    piece = wanted < (double)most ? (int64_t)wanted : most;
-    if (piece < 1) piece = 1;
+  if (run->threads == 1 || (double)stage.units * stage.nanoseconds < e->shared_work) {
+    run_piece(e, 0, stage.units, 0);
+    return;
   }
-  pl_pool_run(e->pool, run_piece, e, stage.units, piece);
+  /* Units that are as good as free are all the more to be shared: only tests ask for that. */
+  const double unit = e->shared_work == 0 ? LEAST_PIECE : stage.nanoseconds;
+  const uint32_t pieces = cut(e->bounds, stage.units, unit, run->threads);
+  pl_pool_run(e->pool, run_piece, e, e->bounds, pieces);
 }
 
 pl_outcome pl_execute(pl_executor *e, const pl_plan *plan, const pl_call *call, float *workspace) {

@@ -114,6 +114,23 @@ INLINE float v_sum(f32x16 v) {
   return _mm_cvtss_f32(_mm_add_ss(q, _mm_shuffle_ps(q, q, 1)));
 }
 
+/* Eight trees at once, of vectors that lie one after the other. */
+#define SUM_GROUP 8
+INLINE void v_sum_group(const float *vectors, float *sums) {
+  __m256 p[4], q[2];
+  UNROLL for (int i = 0; i < 4; i++) {
+    f32x16 a = v_load(vectors + i * 32), b = v_load(vectors + i * 32 + 16);
+    __m256 x = _mm256_add_ps(a.lo, a.hi), y = _mm256_add_ps(b.lo, b.hi);
+    p[i] = _mm256_add_ps(_mm256_permute2f128_ps(x, y, 0x20), _mm256_permute2f128_ps(x, y, 0x31));
+  }
+  UNROLL for (int i = 0; i < 2; i++) {
+    __m256 x = p[2 * i], y = p[2 * i + 1];
+    q[i] = _mm256_add_ps(_mm256_shuffle_ps(x, y, 0x44), _mm256_shuffle_ps(x, y, 0xee));
+  }
+  __m256 sum = _mm256_add_ps(_mm256_shuffle_ps(q[0], q[1], 0x88), _mm256_shuffle_ps(q[0], q[1], 0xdd));
+  _mm256_storeu_ps(sums, _mm256_permutevar8x32_ps(sum, _mm256_set_epi32(7, 3, 6, 2, 5, 1, 4, 0)));
+}
+
 /* The register of this machine, for the tiles of dot.h: the 16 lanes are walked in two parts. */
 #define VF_LANES 8
 #define VF_PARTS 2

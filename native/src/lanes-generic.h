@@ -103,6 +103,9 @@ INLINE float v_sum(f32x16 v) {
   return v.v[0];
 }
 
+#define SUM_GROUP 1
+INLINE void v_sum_group(const float *vectors, float *sums) { sums[0] = v_sum(v_load(vectors)); }
+
 #define VF_LANES 16
 #define VF_PARTS 1
 #define TILE_OUTS 4

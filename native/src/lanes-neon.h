@@ -102,6 +102,18 @@ INLINE float v_sum(f32x16 v) {
   return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
 }
 
+/* Four trees at once, of vectors that lie one after the other. */
+#define SUM_GROUP 4
+INLINE float32x4_t pl_four_lanes(f32x16 v) { return vaddq_f32(vaddq_f32(v.q[0], v.q[2]), vaddq_f32(v.q[1], v.q[3])); }
+INLINE float32x4_t pl_two_lanes(float32x4_t a, float32x4_t b) {
+  return vaddq_f32(vcombine_f32(vget_low_f32(a), vget_low_f32(b)), vcombine_f32(vget_high_f32(a), vget_high_f32(b)));
+}
+INLINE void v_sum_group(const float *vectors, float *sums) {
+  float32x4_t x = pl_two_lanes(pl_four_lanes(v_load(vectors)), pl_four_lanes(v_load(vectors + 16)));
+  float32x4_t y = pl_two_lanes(pl_four_lanes(v_load(vectors + 32)), pl_four_lanes(v_load(vectors + 48)));
+  vst1q_f32(sums, vaddq_f32(vuzp1q_f32(x, y), vuzp2q_f32(x, y)));
+}
+
 /* The register of this machine, for the tiles of dot.h: the 16 lanes are walked in four parts. */
 #define VF_LANES 4
 #define VF_PARTS 4

@@ -2,7 +2,7 @@
  * Linear layers and mixtures of experts: units are (block of rows, chunk of output columns), computed by dot.h into
  * scratch and finished (bias, rounding, gate) on the way out.
  *
- * Invariants: up to STREAM_ROWS rows are streamed over the weights once, STREAM_UNIT outs a unit; more rows go in blocks
+ * Invariants: up to STREAM_MOST rows are streamed over the weights once, STREAM_UNIT outs a unit; more rows go in blocks
  * over OUT_CHUNK outs a unit. An expert's rows are gathered by pointer, never copied.
  */
 #ifndef PL_OPS_LINEAR_H
@@ -11,7 +11,7 @@
 #include "dot.h"
 #include "ops-basic.h"
 
-enum { STREAM_UNIT = 8, STREAM_RUN = OUT_CHUNK * ROW_BLOCK / STREAM_ROWS };
+enum { STREAM_UNIT = 8, DOTS = OUT_CHUNK * ROW_BLOCK /* room for the products of one piece of work */ };
 
 /* How many rows of `rows` form one block: blocks of equal size, whole tiles, at most ROW_BLOCK. */
 INLINE int64_t pl_block_rows(int64_t rows) {
@@ -34,8 +34,8 @@ typedef struct {
 
 static pl_linear linear_shape(const pl_run *run, const int32_t *op) {
   pl_linear s = {.segments = op + LINEAR_FIRST_SEGMENT, .rows = pl_row_count(run, op[LINEAR_ROWS])};
-  s.block_rows = s.rows <= STREAM_ROWS ? s.rows : pl_block_rows(s.rows);
-  s.unit_outs = s.rows <= STREAM_ROWS ? STREAM_UNIT : OUT_CHUNK;
+  s.block_rows = s.rows <= STREAM_MOST ? s.rows : pl_block_rows(s.rows);
+  s.unit_outs = s.rows <= STREAM_MOST ? STREAM_UNIT : OUT_CHUNK;
   for (int32_t i = 0; i < op[LINEAR_SEGMENTS]; i++) {
     s.units_per_block += pl_ceil_div(s.segments[i * LINEAR_SEGMENT_WORDS + SEGMENT_OUTS], s.unit_outs);
   }
@@ -74,7 +74,7 @@ static void linear_part(const pl_run *run, const int32_t *op, const int32_t *seg
 
 static void linear_work(const pl_run *run, const int32_t *op, int64_t from, int64_t to, uint8_t *scratch) {
   const pl_linear s = linear_shape(run, op);
-  const int64_t longest = s.rows <= STREAM_ROWS ? STREAM_RUN : OUT_CHUNK;
+  const int64_t longest = s.rows <= STREAM_MOST ? DOTS / s.rows / STREAM_UNIT * STREAM_UNIT : OUT_CHUNK;
   while (from < to) {
     int64_t row = from / s.units_per_block * s.block_rows, unit = from % s.units_per_block;
     const int32_t *segment = s.segments;
@@ -99,7 +99,7 @@ typedef struct {
   int64_t unit, units_per_block;
 } pl_expert;
 
-INLINE int64_t pl_expert_unit_outs(const pl_expert *e) { return e->rows <= STREAM_ROWS ? STREAM_UNIT : OUT_CHUNK; }
+INLINE int64_t pl_expert_unit_outs(const pl_expert *e) { return e->rows <= STREAM_MOST ? STREAM_UNIT : OUT_CHUNK; }
 
 /* Lists the active experts in run->shared (count first) and adds up their units. `outs` columns, `matrices` a column. */
 static pl_stage experts_prepare(const pl_run *run, int32_t offsets_at, int32_t experts, int32_t top_k, int64_t outs,
@@ -115,7 +115,7 @@ static pl_stage experts_prepare(const pl_run *run, int32_t offsets_at, int32_t e
     int32_t first = offsets[e], end = offsets[e + 1];
     if (first < 0 || end > pairs || end <= first) continue;
     pl_expert x = {.expert = e, .first = first, .rows = end - first, .unit = units};
-    x.block_rows = (int32_t)(x.rows <= STREAM_ROWS ? x.rows : pl_block_rows(x.rows));
+    x.block_rows = (int32_t)(x.rows <= STREAM_MOST ? x.rows : pl_block_rows(x.rows));
     x.units_per_block = pl_ceil_div(outs, pl_expert_unit_outs(&x));
     int64_t own = x.units_per_block * pl_ceil_div(x.rows, x.block_rows);
     units += own;
@@ -146,7 +146,7 @@ static pl_expert_part expert_part(const pl_run *run, int64_t unit, int64_t to, i
   pl_expert_part part = {.expert = e, .row = own / e->units_per_block * e->block_rows};
   part.rows = pl_min(e->block_rows, e->rows - part.row);
   part.first = own % e->units_per_block * unit_outs;
-  int64_t longest = e->rows <= STREAM_ROWS ? STREAM_RUN : OUT_CHUNK;
+  int64_t longest = e->rows <= STREAM_MOST ? DOTS / e->rows / STREAM_UNIT * STREAM_UNIT : OUT_CHUNK;
   part.count = pl_min(pl_min((to - unit) * unit_outs, longest), outs - part.first);
   part.units = pl_ceil_div(part.count, unit_outs);
   return part;

@@ -31,7 +31,7 @@ struct pl_pool {
   _Atomic bool stop;
   _Alignas(LINE) pl_region region;
   void *context;
-  int64_t units, piece;
+  const int64_t *bounds;
   int threads;
   int64_t spin;
   pthread_mutex_t mutex;
@@ -86,8 +86,8 @@ static uint32_t take_pieces(pl_pool *pool, int index) {
   while (has_work(atomic_load_explicit(&pool->word, memory_order_relaxed))) {
     uint64_t word = atomic_fetch_add_explicit(&pool->word, 1, memory_order_acquire);
     if (!has_work(word)) break;
-    int64_t from = (int64_t)(uint32_t)word * pool->piece, to = from + pool->piece;
-    pool->region(pool->context, from, to < pool->units ? to : pool->units, index);
+    const int64_t *piece = pool->bounds + (uint32_t)word;
+    pool->region(pool->context, piece[0], piece[1], index);
     did++;
   }
   return did;
@@ -179,16 +179,14 @@ static void wait_until_done(pl_pool *pool, uint32_t total) {
   }
 }
 
-void pl_pool_run(pl_pool *pool, pl_region region, void *context, int64_t units, int64_t piece) {
-  const int64_t pieces = (units + piece - 1) / piece;
+void pl_pool_run(pl_pool *pool, pl_region region, void *context, const int64_t *bounds, uint32_t pieces) {
   if (pool->threads == 1 || pieces < 2) {
-    region(context, 0, units, 0);
+    for (uint32_t i = 0; i < pieces; i++) region(context, bounds[i], bounds[i + 1], 0);
     return;
   }
   pool->region = region;
   pool->context = context;
-  pool->units = units;
-  pool->piece = piece;
+  pool->bounds = bounds;
   atomic_store_explicit(&pool->done, 0, memory_order_relaxed);
   atomic_store(&pool->word, (uint64_t)pieces << 32);
   if (atomic_load(&pool->sleepers) > 0) {
@@ -197,5 +195,5 @@ void pl_pool_run(pl_pool *pool, pl_region region, void *context, int64_t units, 
     pthread_mutex_unlock(&pool->mutex);
   }
   uint32_t did = take_pieces(pool, 0);
-  if (atomic_fetch_add(&pool->done, did) + did != (uint32_t)pieces) wait_until_done(pool, (uint32_t)pieces);
+  if (atomic_fetch_add(&pool->done, did) + did != pieces) wait_until_done(pool, pieces);
 }

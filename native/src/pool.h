@@ -12,15 +12,18 @@
 
 typedef struct pl_pool pl_pool;
 
-/* Units from .. to of a region, by thread `index` (0: the leader). */
+/* Units `from` to `to` (excluded) of a region, by thread `index` (0: the leader). */
 typedef void (*pl_region)(void *context, int64_t from, int64_t to, int index);
 
 /* threads - 1 helpers; NULL when threads cannot be had. */
 pl_pool *pl_pool_new(int threads);
 /* Ends and joins the helpers; no region may be running. */
 void pl_pool_free(pl_pool *pool);
-/* Runs `units` units in pieces of `piece`; returns when all are done. One leader at a time. */
-void pl_pool_run(pl_pool *pool, pl_region region, void *context, int64_t units, int64_t piece);
+/*
+ * Runs `pieces` pieces, piece i from bounds[i] to bounds[i + 1], taken in ascending order; returns when all are done. One
+ * leader at a time.
+ */
+void pl_pool_run(pl_pool *pool, pl_region region, void *context, const int64_t *bounds, uint32_t pieces);
 int pl_pool_threads(const pl_pool *pool);
 
 /* Cores that this process may use. */

@@ -46,19 +46,22 @@ static pl_rate measure(pl_region region, probe *p, int64_t pieces, double work, 
   pl_rate result = {0};
   pl_pool *pool = pl_pool_new(threads);
   double *rates = malloc(MOST_ROUNDS * sizeof *rates);
-  if (pool && rates) {
-    pl_pool_run(pool, region, p, pieces, 1); /* warms up */
+  int64_t *bounds = malloc((size_t)(pieces + 1) * sizeof *bounds);
+  if (pool && rates && bounds) {
+    for (int64_t i = 0; i <= pieces; i++) bounds[i] = i;
+    pl_pool_run(pool, region, p, bounds, (uint32_t)pieces); /* warms up */
     const int64_t start = pl_now();
     while (result.rounds < MOST_ROUNDS &&
            (result.rounds < LEAST_ROUNDS || (double)(pl_now() - start) < seconds * 1e9)) {
       int64_t before = pl_now();
-      pl_pool_run(pool, region, p, pieces, 1);
+      pl_pool_run(pool, region, p, bounds, (uint32_t)pieces);
       rates[result.rounds++] = work / ((double)(pl_now() - before) * 1e-9);
     }
     qsort(rates, (size_t)result.rounds, sizeof *rates, ascending);
     result.best = rates[result.rounds - 1];
     result.median = rates[result.rounds / 2];
   }
+  free(bounds);
   free(rates);
   if (pool) pl_pool_free(pool);
   return result;
