@@ -12,24 +12,23 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { SMALL = 1 << 16, HUGE_PAGE = 2 << 20, ALIGNMENT = 64 };
+#include "arena.h"
 
 /* Larger files may be tables of which few rows are ever read. */
 #define READ_AHEAD_MOST (1ll << 32)
-
-typedef enum { SMALL_BLOCK, MAPPED_BLOCK, MAPPED_FILE } region_kind;
+#define MOST_BYTES (1ll << 46)
 
 typedef struct {
   uint8_t *base;
-  int64_t bytes;   /* as asked for */
-  int64_t reserved; /* as taken from the system */
-  region_kind kind;
+  int64_t bytes;
+  bool file;
   int holders;
   bool released;
 } region;
 
 /* Regions by ascending base; released ones stay in the list until they can go. */
 struct pl_memory {
+  pl_arena *arena;
   region *regions;
   size_t count, capacity;
   size_t last; /* where the last look-up ended: neighbours are asked for together */
@@ -37,15 +36,25 @@ struct pl_memory {
   int64_t allocated, mapped;
 };
 
-pl_memory *pl_memory_new(void) { return calloc(1, sizeof(pl_memory)); }
+pl_memory *pl_memory_new(void) {
+  pl_memory *m = calloc(1, sizeof *m);
+  if (m && !(m->arena = pl_arena_new())) {
+    free(m);
+    return NULL;
+  }
+  return m;
+}
 
-static void give_back(region *r) {
-  if (r->kind == SMALL_BLOCK) free(r->base);
-  else if (r->reserved > 0) munmap(r->base, (size_t)r->reserved);
+static void give_back(pl_memory *m, region *r) {
+  if (r->file) munmap(r->base, (size_t)r->bytes);
+  else pl_arena_give(m->arena, r->base, r->bytes);
 }
 
 void pl_memory_free(pl_memory *m) {
-  for (size_t i = 0; i < m->count; i++) give_back(&m->regions[i]);
+  for (size_t i = 0; i < m->count; i++) {
+    if (m->regions[i].file) give_back(m, &m->regions[i]);
+  }
+  pl_arena_free(m->arena);
   free(m->regions);
   free(m);
 }
@@ -86,7 +95,7 @@ static bool add(pl_memory *m, region r) {
   memmove(m->regions + at + 1, m->regions + at, (m->count - at) * sizeof *m->regions);
   m->regions[at] = r;
   m->count++;
-  if (r.kind == MAPPED_FILE) m->mapped += r.bytes;
+  if (r.file) m->mapped += r.bytes;
   else m->allocated += r.bytes;
   return true;
 }
@@ -97,46 +106,18 @@ static void sweep(pl_memory *m) {
   size_t kept = 0;
   for (size_t i = 0; i < m->count; i++) {
     region *r = &m->regions[i];
-    if (r->released && r->holders == 0) give_back(r);
+    if (r->released && r->holders == 0) give_back(m, r);
     else m->regions[kept++] = *r;
   }
   m->count = kept;
 }
 
-/* Large blocks come from the system directly, on huge pages where it has them, and are zero by nature. */
-static bool take(region *r) {
-  if (r->bytes < SMALL) {
-    r->kind = SMALL_BLOCK;
-    r->reserved = (r->bytes + ALIGNMENT) / ALIGNMENT * ALIGNMENT; /* never empty */
-    r->base = aligned_alloc(ALIGNMENT, (size_t)r->reserved);
-    if (r->base) memset(r->base, 0, (size_t)r->reserved);
-    return r->base != NULL;
-  }
-  r->kind = MAPPED_BLOCK;
-  const bool huge = r->bytes >= HUGE_PAGE;
-  const int64_t extra = huge ? HUGE_PAGE : 0;
-  r->reserved = (r->bytes + 4095) / 4096 * 4096 + extra;
-  uint8_t *p = mmap(NULL, (size_t)r->reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (p == MAP_FAILED) return false;
-  if (huge) { /* trim to a huge-page boundary */
-    int64_t before = (int64_t)((HUGE_PAGE - ((uintptr_t)p & (HUGE_PAGE - 1))) & (HUGE_PAGE - 1));
-    if (before > 0) munmap(p, (size_t)before);
-    if (extra - before > 0) munmap(p + r->reserved - (extra - before), (size_t)(extra - before));
-    p += before;
-    r->reserved -= extra;
-#if defined(MADV_HUGEPAGE)
-    madvise(p, (size_t)r->reserved, MADV_HUGEPAGE); /* advice: ordinary pages do as well */
-#endif
-  }
-  r->base = p;
-  return true;
-}
-
 uint8_t *pl_memory_allocate(pl_memory *m, int64_t bytes) {
-  region r = {.bytes = bytes};
-  if (bytes < 0 || bytes > (1ll << 46) || !take(&r)) return NULL;
+  if (bytes < 0 || bytes > MOST_BYTES) return NULL;
+  region r = {.base = pl_arena_take(m->arena, bytes), .bytes = bytes};
+  if (!r.base) return NULL;
   if (add(m, r)) return r.base;
-  give_back(&r);
+  give_back(m, &r);
   return NULL;
 }
 
@@ -147,13 +128,13 @@ const uint8_t *pl_memory_map(pl_memory *m, const char *path, int64_t *bytes, con
     return NULL;
   }
   struct stat info;
-  region r = {.kind = MAPPED_FILE};
+  region r = {.file = true};
   void *p = MAP_FAILED;
   if (fstat(fd, &info) != 0) *reason = strerror(errno);
   else if (!S_ISREG(info.st_mode)) *reason = "not a regular file";
   else if (info.st_size == 0) *reason = "the file is empty";
   else {
-    r.bytes = r.reserved = info.st_size;
+    r.bytes = info.st_size;
     p = mmap(NULL, (size_t)r.bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     if (p == MAP_FAILED) *reason = strerror(errno);
   }
@@ -165,7 +146,7 @@ const uint8_t *pl_memory_map(pl_memory *m, const char *path, int64_t *bytes, con
     *bytes = r.bytes;
     return r.base;
   }
-  give_back(&r);
+  give_back(m, &r);
   *reason = strerror(ENOMEM);
   return NULL;
 }
@@ -178,7 +159,7 @@ bool pl_memory_release(pl_memory *m, uint64_t address) {
   }
   if (!r || (uint64_t)(uintptr_t)r->base != address) return false;
   r->released = true;
-  if (r->kind == MAPPED_FILE) m->mapped -= r->bytes;
+  if (r->file) m->mapped -= r->bytes;
   else m->allocated -= r->bytes;
   sweep(m);
   return true;
