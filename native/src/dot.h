@@ -21,7 +21,7 @@ enum {
   ROW_BLOCK = 96,  /* rows that share a panel; their inputs stay in the second-level cache */
   OUT_CHUNK = 48,  /* a multiple of every TILE_OUTS and stream width */
   PANEL_K = 1024,
-  PREFETCH_BYTES = 1024,
+  PREFETCH_BYTES = 768,
 };
 
 /* Rows of weights, `k` elements each, one after the other. */
@@ -53,16 +53,22 @@ INLINE f32x16 v_load_weight_part(const int dtype, const uint8_t *p, int64_t i, i
 
 /* ---- stream ---- */
 
-/* `nr` rows by `no` outs; all three leading arguments are constants at every call. */
+/*
+ * The lanes of `nr` rows by `no` outs, to lanes[(r * stride + o) * 16]; all three leading arguments are constants at every
+ * call.
+ */
 INLINE void stream_tile(const int dtype, const int nr, const int no, const float *const *x, const uint8_t *w,
-                        int64_t row_bytes, int64_t k, float *dst, int64_t stride) {
+                        int64_t row_bytes, int64_t k, float *lanes, int64_t stride) {
   f32x16 acc[STREAM_ROWS][8];
   UNROLL for (int r = 0; r < nr; r++) {
     UNROLL for (int o = 0; o < no; o++) acc[r][o] = v_zero();
   }
   const int64_t size = dtype == DTYPE_F32 ? 4 : 2;
   const int64_t whole = k & ~(int64_t)15;
-  /* Within a row the line PREFETCH_BYTES ahead; near its end the head of the same row of the next tile. */
+  /*
+   * Within a row the line PREFETCH_BYTES ahead; near its end the head of the same row of the next tile, and where rows are
+   * short as far ahead as the rows of a long tile are together.
+   */
   int64_t ahead = PREFETCH_BYTES;
   int64_t turn = row_bytes > PREFETCH_BYTES ? (row_bytes - PREFETCH_BYTES) / size & ~(int64_t)31 : 0;
   int64_t i = 0;
@@ -84,6 +90,7 @@ INLINE void stream_tile(const int dtype, const int nr, const int no, const float
       }
     }
     ahead = PREFETCH_BYTES + (no - 1) * row_bytes;
+    if (ahead < no * PREFETCH_BYTES) ahead = no * PREFETCH_BYTES;
   }
   for (; i < whole; i += 16) {
     UNROLL for (int o = 0; o < no; o++) {
@@ -99,16 +106,29 @@ INLINE void stream_tile(const int dtype, const int nr, const int no, const float
     }
   }
   UNROLL for (int r = 0; r < nr; r++) {
-    UNROLL for (int o = 0; o < no; o++) dst[r * stride + o] = v_sum(acc[r][o]);
+    UNROLL for (int o = 0; o < no; o++) v_store(lanes + (r * stride + o) * 16, acc[r][o]);
   }
 }
 
+/* All outs: tiles leave their lanes side by side, and one group of trees sums them. */
 INLINE void stream_outs(const int dtype, const int nr, const int no, const float *const *x, const uint8_t *w, int64_t k,
                         int64_t count, float *dst, int64_t stride) {
   const int64_t row_bytes = k * (dtype == DTYPE_F32 ? 4 : 2);
+  const int group = no > SUM_GROUP ? no : SUM_GROUP; /* a multiple of `no` */
+  float lanes[STREAM_ROWS * 16 * 16];
   int64_t o = 0;
-  for (; o + no <= count; o += no) stream_tile(dtype, nr, no, x, w + o * row_bytes, row_bytes, k, dst + o, stride);
-  for (; o < count; o++) stream_tile(dtype, nr, 1, x, w + o * row_bytes, row_bytes, k, dst + o, stride);
+  for (; o + group <= count; o += group) {
+    UNROLL for (int i = 0; i < group; i += no) {
+      stream_tile(dtype, nr, no, x, w + (o + i) * row_bytes, row_bytes, k, lanes + i * 16, group);
+    }
+    UNROLL for (int r = 0; r < nr; r++) v_sums(lanes + r * group * 16, group, dst + r * stride + o);
+  }
+  if (o == count) return;
+  const int rest = (int)(count - o);
+  int i = 0;
+  for (; i + no <= rest; i += no) stream_tile(dtype, nr, no, x, w + (o + i) * row_bytes, row_bytes, k, lanes + i * 16, group);
+  for (; i < rest; i++) stream_tile(dtype, nr, 1, x, w + (o + i) * row_bytes, row_bytes, k, lanes + i * 16, group);
+  for (int r = 0; r < nr; r++) v_sums(lanes + r * group * 16, rest, dst + r * stride + o);
 }
 
 #if VF_LANES == 16
