@@ -4,13 +4,21 @@
 #include "kernel-api.h"
 
 #if defined(__x86_64__)
+#include <cpuid.h>
+
+/* Half conversion; not every compiler knows it by name. */
+static int has_f16c(void) {
+  unsigned a, b, c, d;
+  return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
 static int runs(const pl_kernels *k) {
   __builtin_cpu_init();
   if (k == &pl_kernels_avx512) {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512vl");
   }
-  if (k == &pl_kernels_avx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  if (k == &pl_kernels_avx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
   return 1;
 }
 static const pl_kernels *const candidates[] = {&pl_kernels_avx512, &pl_kernels_avx2, &pl_kernels_generic};

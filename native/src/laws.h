@@ -134,15 +134,14 @@ INLINE f32x16 v_gate_f32(f32x16 x, int fused) {
 /* A(x): the plan's rounding point. */
 INLINE f32x16 v_act(const pl_plan *plan, f32x16 x) { return plan->act ? v_round_bf16(x) : x; }
 
+/*
+ * A(x) of one number, through the vector: GCC 12 loses the mask of a conditional `x & 0xffff0000` on the bits of a float
+ * (its if-conversion of `act ? masked : x`).
+ */
 INLINE float pl_act(const pl_plan *plan, float x) {
-  if (!plan->act) return x;
-  union {
-    float f;
-    uint32_t i;
-  } u = {x};
-  if (x != x) u.i = (u.i & 0xffff0000u) | 0x400000u;
-  else u.i = (u.i + 0x7fff + ((u.i >> 16) & 1)) & 0xffff0000u;
-  return u.f;
+  float lanes[16];
+  v_store(lanes, v_act(plan, v_set(x)));
+  return lanes[0];
 }
 
 /* A table of 65,536 results by the bits of a value rounded to bfloat16. */

@@ -111,7 +111,7 @@ static void hc_act_work(const pl_run *run, const int32_t *op, int64_t from, int6
 static pl_stage hc_mix_prepare(const pl_run *run, const int32_t *op) {
   int64_t cuts = pl_ceil_div(op[HC_MIX_HIDDEN], COLUMNS);
   double elements = (double)op[HC_MIX_HIDDEN] / (double)cuts * op[HC_MIX_STREAMS];
-  return (pl_stage){pl_row_count(run, op[HC_MIX_ROWS]) * cuts, 10 + elements * 0.6};
+  return (pl_stage){pl_row_count(run, op[HC_MIX_ROWS]) * cuts, 10 + elements * 0.9};
 }
 static void hc_mix_work(const pl_run *run, const int32_t *op, int64_t from, int64_t to, uint8_t *scratch) {
   (void)scratch;

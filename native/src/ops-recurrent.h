@@ -22,6 +22,14 @@ static pl_stage conv_prepare(const pl_run *run, const int32_t *op) {
   return (pl_stage){run->call->sequence_count * cuts, 40 + rows * CONV_CHANNELS_UNIT * (0.6 + 0.1 * op[CONV_KERNEL])};
 }
 
+/* Weights [channel][tap] as vectors [tap][channel]. */
+INLINE void conv_taps(const int64_t kernel, const int lanes, const float *weight, float *taps) {
+  for (int64_t j = 0; j < kernel; j++) {
+    for (int c = 0; c < lanes; c++) taps[j * 16 + c] = weight[c * kernel + j];
+    for (int c = lanes; c < 16; c++) taps[j * 16 + c] = 0.0f;
+  }
+}
+
 /* Sixteen (or `lanes`) channels of one sequence. */
 static void conv_channels(const pl_run *run, const int32_t *op, const pl_sequence *sequence, int64_t channel, int lanes) {
   const pl_plan *plan = run->plan;
@@ -32,18 +40,15 @@ static void conv_channels(const pl_run *run, const int32_t *op, const pl_sequenc
   float *out = pl_at(run, op[CONV_OUT], sequence->row_start, channels) + channel;
   const float *old = (const float *)(sequence->fixed_in + op[CONV_STATE]) + channel;
   float *fresh = (float *)(sequence->fixed_out + op[CONV_STATE]) + channel;
-  f32x16 taps[PL_MAX_KERNEL];
-  for (int64_t j = 0; j < kernel; j++) {
-    float column[16] = {0};
-    for (int c = 0; c < lanes; c++) column[c] = weight[c * kernel + j];
-    taps[j] = v_load(column);
-  }
+  float taps[PL_MAX_KERNEL * 16];
+  if (kernel == 4 && lanes == 16) conv_taps(4, 16, weight, taps);
+  else conv_taps(kernel, lanes, weight, taps);
   for (int64_t t = 0; t < rows; t++) {
     f32x16 sum = v_zero();
     for (int64_t j = 0; j < kernel; j++) {
       int64_t at = t - (kernel - 1 - j) * dilation;
       const float *x = at >= 0 ? in + at * channels : old + (before + at) * channels;
-      sum = v_fma(taps[j], v_load_n(x, lanes), sum);
+      sum = v_fma(v_load(taps + j * 16), v_load_n(x, lanes), sum);
     }
     v_store_n(out + t * channels, v_silu(plan, v_act(plan, sum)), lanes);
   }

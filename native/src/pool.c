@@ -78,6 +78,13 @@ int pl_available_cores(void) {
   return n < 1 ? 1 : (int)n;
 }
 
+/*
+ * Sleeping and waking is Dekker's game: one side writes that it sleeps and then looks for work (or for the end), the other
+ * writes work (or the end) and then looks for sleepers. Each needs this fence between its write and its look. Sequentially
+ * consistent accesses alone would do by the language, but emulators are known to reorder them.
+ */
+static inline void between_write_and_look(void) { atomic_thread_fence(memory_order_seq_cst); }
+
 static inline bool has_work(uint64_t word) { return (uint32_t)word < (uint32_t)(word >> 32); }
 
 /* Takes pieces until none is left; says how many it did. */
@@ -105,7 +112,9 @@ static void *help(void *argument) {
       if (did == 0) continue;
       /* The total is read before: once `done` is complete the leader may publish another region. */
       uint32_t total = (uint32_t)(atomic_load_explicit(&pool->word, memory_order_relaxed) >> 32);
-      if (atomic_fetch_add(&pool->done, did) + did == total && atomic_load(&pool->leader_sleeps)) {
+      if (atomic_fetch_add(&pool->done, did) + did != total) continue;
+      between_write_and_look();
+      if (atomic_load(&pool->leader_sleeps)) {
         pthread_mutex_lock(&pool->mutex);
         pthread_cond_signal(&pool->finished);
         pthread_mutex_unlock(&pool->mutex);
@@ -121,6 +130,7 @@ static void *help(void *argument) {
     }
     pthread_mutex_lock(&pool->mutex);
     atomic_fetch_add(&pool->sleepers, 1);
+    between_write_and_look();
     while (!has_work(atomic_load(&pool->word)) && !atomic_load(&pool->stop)) pthread_cond_wait(&pool->work, &pool->mutex);
     atomic_fetch_sub(&pool->sleepers, 1);
     pthread_mutex_unlock(&pool->mutex);
@@ -171,7 +181,8 @@ static void wait_until_done(pl_pool *pool, uint32_t total) {
     for (int i = 0; i < 64 && atomic_load_explicit(&pool->done, memory_order_acquire) != total; i++) pl_relax();
     if (pool->spin > 0 && pl_now() - since < pool->spin) continue;
     pthread_mutex_lock(&pool->mutex);
-    atomic_store(&pool->leader_sleeps, true);
+    atomic_store_explicit(&pool->leader_sleeps, true, memory_order_relaxed);
+    between_write_and_look();
     while (atomic_load(&pool->done) != total) pthread_cond_wait(&pool->finished, &pool->mutex);
     atomic_store(&pool->leader_sleeps, false);
     pthread_mutex_unlock(&pool->mutex);
@@ -188,7 +199,8 @@ void pl_pool_run(pl_pool *pool, pl_region region, void *context, const int64_t *
   pool->context = context;
   pool->bounds = bounds;
   atomic_store_explicit(&pool->done, 0, memory_order_relaxed);
-  atomic_store(&pool->word, (uint64_t)pieces << 32);
+  atomic_store_explicit(&pool->word, (uint64_t)pieces << 32, memory_order_release);
+  between_write_and_look();
   if (atomic_load(&pool->sleepers) > 0) {
     pthread_mutex_lock(&pool->mutex);
     pthread_cond_broadcast(&pool->work);

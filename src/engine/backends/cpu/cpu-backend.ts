@@ -18,13 +18,13 @@ export interface CpuBackendOptions {
    */
   readonly isa?: string | undefined;
   /**
-   * Nanoseconds of work that one thread does alone, because sharing it would cost more; default 2500. Never changes a bit;
+   * Nanoseconds of work that one thread does alone, because sharing it would cost more; default 4000. Never changes a bit;
    * tests set 0, so that even the smallest op is cut into all its parts.
    */
   readonly sharedWork?: number | undefined;
 }
 
-const SHARED_WORK = 2500;
+const SHARED_WORK = 4000;
 
 /** Whether the cpu backend can run here, why not, and on which instruction set. */
 export type CpuBackendStatus =
