@@ -57,6 +57,8 @@ const RATE_WEIGHT = 0.12;
 /** One more draft: a step of the head, and a row of the verify forward. */
 const DRAFT_MS = 2.0;
 const ROW_MS = 1.5;
+/** Every so many rounds the maximum is tried, because a depth that is never drafted teaches nothing. */
+const EXPLORE_EVERY = 32;
 /** Plain decoding that drafts compete with. */
 const TOKENS_PER_SECOND = 40;
 
@@ -117,7 +119,6 @@ class ExpectedValue implements Steering {
   private static readonly LEAST_CHANCE = 0.18;
   private static readonly MARGIN = 1.1;
   private static readonly WARM_UP_ROUNDS = 4;
-  private static readonly EXPLORE_EVERY = 32;
   private readonly threshold = Math.max(
     ExpectedValue.LEAST_CHANCE,
     ((DRAFT_MS + ROW_MS) / 1000) * TOKENS_PER_SECOND * ExpectedValue.MARGIN,
@@ -132,7 +133,7 @@ class ExpectedValue implements Steering {
   next(): DepthChoice {
     this.rounds++;
     if (this.rounds <= ExpectedValue.WARM_UP_ROUNDS) return { depth: this.maxDepth, reason: 'warm_up' };
-    if (this.rounds % ExpectedValue.EXPLORE_EVERY === 0) return { depth: this.maxDepth, reason: 'explore' };
+    if (this.rounds % EXPLORE_EVERY === 0) return { depth: this.maxDepth, reason: 'explore' };
     let depth = Math.min(ExpectedValue.FREE_DEPTH, this.maxDepth);
     while (depth < this.maxDepth && this.rates.prefix(depth + 1) >= this.threshold) depth++;
     return { depth, reason: 'expected_value' };
@@ -188,12 +189,14 @@ class Cost implements Steering {
   private draftMs = DRAFT_MS;
   /** A verify forward of the primary alone. */
   private forwardMs = 1000 / TOKENS_PER_SECOND;
+  private rounds = 0;
 
   constructor(private readonly maxDepth: number) {
     this.rates = ratesFrom(PRIORS, RATE_WEIGHT, maxDepth);
   }
 
   next(): DepthChoice {
+    if (++this.rounds % EXPLORE_EVERY === 0) return { depth: this.maxDepth, reason: 'explore' };
     const depth = bestDepth(
       1,
       this.maxDepth,

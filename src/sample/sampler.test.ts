@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { NonFiniteLogitsError, PlumblineError } from '../errors.js';
 import { resolveSampling, type SamplingWishes } from './resolve-sampling.js';
-import { createSampler, type RequestSampler, type SamplerOptions } from './sampler.js';
+import { createSampler, createSpeculativeSampler, type RequestSampler, type SamplerOptions } from './sampler.js';
 import type { RowContext } from './validity.js';
 
 const VOCAB = 64;
@@ -131,10 +131,23 @@ test('a row of another length is a fault, not a token', () => {
 
 test('a law that is not built is named', () => {
   const settings = resolveSampling({}, {}, {}, {});
-  assert.throws(
-    () => createSampler('ds4', settings, { vocabSize: 4 }),
-    (thrown) => thrown instanceof PlumblineError && thrown.code === 'config_unsupported' && /ds4/.test(thrown.message),
-  );
+  const named = (thrown: unknown): boolean =>
+    thrown instanceof PlumblineError && thrown.code === 'config_unsupported' && /ds4/.test(thrown.message);
+  assert.throws(() => createSampler('ds4', settings, { vocabSize: 4 }), named);
+  assert.throws(() => createSpeculativeSampler('ds4', settings, { vocabSize: 4, acceptance: 'plain' }), named);
+});
+
+test('a speculative sampler decodes plainly as a plain one does', () => {
+  const settings = resolveSampling({ seed: 5n, temperature: 1 }, {}, {}, {});
+  const options = { vocabSize: VOCAB, topLogprobs: 2 };
+  for (const acceptance of ['plain', 'block', 'coupled'] as const) {
+    const plain = createSampler('mtplx', settings, options);
+    const subject = createSpeculativeSampler('mtplx', settings, { ...options, acceptance });
+    assert.deepEqual([subject.acceptance, subject.seed, subject.greedy], [acceptance, 5n, false]);
+    for (let step = 0; step < 20; step++) {
+      assert.deepEqual(subject.next(GOOD, context(step)), plain.next(GOOD, context(step)));
+    }
+  }
 });
 
 test('a vocabulary of 248,320 is sampled to the same token as its compact row', () => {
