@@ -62,6 +62,8 @@ test('on probation a block is 8 tokens: until two rounds are done and the averag
   assert.equal(sizeAfter([8, 4], [8, 4]), 24); // the average stays at 0.5
   assert.equal(sizeAfter([8, 4], [8, 3]), 8); // 0.4625
   assert.equal(sizeAfter([8, 4], [8, 3], [8, 6]), 24); // 0.54875
+  assert.equal(sizeAfter([8, 0], [8, 7]), 24); // 0.5075
+  assert.equal(sizeAfter([8, 8], [8, 1]), 8); // 0.4925
 });
 
 /** Tokens until proposals are made again. */

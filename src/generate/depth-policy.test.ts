@@ -65,6 +65,10 @@ test('expected value: two drafts always, a third where it is likely enough to be
   assert.equal(play(createDepthPolicy('expected-value', 3), [2, 2, 2, 3, 0]).at(-1), '3 expected_value');
   // Four rounds of two move them to 0.952, 0.784 and 0.192: 0.143.
   assert.equal(play(createDepthPolicy('expected-value', 3), [2, 2, 2, 2, 0]).at(-1), '2 expected_value');
+  // Close to 0.18 on either side: 0.17961, 0.18102, 0.17381.
+  assert.equal(play(createDepthPolicy('expected-value', 3), [1, 3, 0, 0, 0]).at(-1), '2 expected_value');
+  assert.equal(play(createDepthPolicy('expected-value', 3), [1, 3, 1, 0, 0]).at(-1), '3 expected_value');
+  assert.equal(play(createDepthPolicy('expected-value', 3), [3, 0, 0, 0, 0]).at(-1), '2 expected_value');
   assert.equal(play(createDepthPolicy('expected-value', 1), times(5, 0)).at(-1), '1 expected_value');
 });
 

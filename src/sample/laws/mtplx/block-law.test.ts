@@ -61,6 +61,23 @@ test('coins are chances, and what is kept never grows with depth', () => {
   );
 });
 
+test('a budget that fills everything is kept to the last bit', () => {
+  let filled = 0;
+  fc.assert(
+    fc.property(window, (depths) => {
+      const { reach, budget } = blockLadder(depths);
+      for (let at = 0; at < depths.length; at++) {
+        const cap = reach[at - 1] ?? 1;
+        if (budget[at] !== cap) continue;
+        filled++;
+        assert.equal(reach[at], cap);
+      }
+    }),
+    { numRuns: 2000 },
+  );
+  assert.ok(filled > 100);
+});
+
 test('the look-ahead keeps the budget in the mean over the next draft', () => {
   fc.assert(
     fc.property(window, (depths) => {

@@ -59,13 +59,11 @@ function waterLevel(budget: number, cap: number, { target, draft }: DraftedDepth
     mass.push(mass[at]! + q);
     mean.push(mean[at]! + q * height);
   }
-  // The highest ground reaches the cap first; equal heights reach it together.
-  for (let count = shore.length; count > 0;) {
-    const { height } = shore[count - 1]!;
+  // The highest ground reaches the cap first.
+  for (let count = shore.length; count > 0; count--) {
     const drowned = mass[shore.length]! - mass[count]!;
     const level = (budget - drowned * cap - mean[count]!) / mass[count]!;
-    if (level <= cap - height) return Math.max(0, level);
-    while (count > 0 && shore[count - 1]!.height === height) count--;
+    if (level <= cap - shore[count - 1]!.height) return Math.max(0, level);
   }
   return Math.max(0, cap - shore[0]!.height);
 }
