@@ -20,28 +20,36 @@ export function acceptProbability(p: number, q: number): number {
   return Math.min(1, acceptRatio(p, q));
 }
 
-/** Probabilities by id. */
-export function massesOf(distribution: Distribution): Map<number, number> {
-  return new Map(Array.from(distribution.ids, (id, at) => [id, distribution.probs[at]!]));
+/**
+ * The probability that `law` gives to each of `ids`; 0 where it has none.
+ * @param ids ascending, as those of the law.
+ */
+export function massesAt(law: Distribution, ids: Int32Array): Float64Array {
+  let at = 0;
+  return Float64Array.from(ids, (id) => {
+    while (at < law.ids.length && law.ids[at]! < id) at++;
+    return law.ids[at] === id ? law.probs[at]! : 0;
+  });
 }
 
-/** The positive entries of a measure given by ids and masses, ascending. */
-function positivePart(ids: Int32Array, massOf: (id: number, at: number) => number): [Int32Array, Float64Array] {
-  const left = Array.from(ids, (id, at) => ({ id, mass: massOf(id, at) }))
-    .filter(({ mass }) => mass > 0)
-    .sort((a, b) => a.id - b.id);
-  return [Int32Array.from(left, ({ id }) => id), Float64Array.from(left, ({ mass }) => mass)];
+/** The positive entries of a measure on ascending ids. */
+export function positivePart(ids: Int32Array, masses: Float64Array): readonly [Int32Array, Float64Array] {
+  const positive = (_: number, at: number): boolean => masses[at]! > 0;
+  return [ids.filter(positive), masses.filter(positive)];
 }
 
 /** normalise((target - draft)+), ids ascending; the target itself when nothing is left. */
 export function residual(target: Distribution, draft: Distribution, context: RowContext): Distribution {
-  const drafted = massesOf(draft);
-  let [ids, masses] = positivePart(target.ids, (id, at) => target.probs[at]! - (drafted.get(id) ?? 0));
+  const drafted = massesAt(draft, target.ids);
+  const [ids, masses] = positivePart(
+    target.ids,
+    target.probs.map((p, at) => p - drafted[at]!),
+  );
   const rowLength = target.rowLength ?? draft.rowLength;
   if (rowLength === undefined) {
     if (ids.length === 0) return target;
     return Distribution.sparse(ids, divideBy(masses, pairwiseSum(masses)), context);
   }
-  if (ids.length === 0) [ids, masses] = positivePart(target.ids, (_id, at) => target.probs[at]!);
-  return Distribution.dense(ids, divideBy(masses, pairwiseSumSparse(ids, masses, rowLength)), rowLength);
+  const [kept, left] = ids.length > 0 ? [ids, masses] : positivePart(target.ids, target.probs);
+  return Distribution.dense(kept, divideBy(left, pairwiseSumSparse(kept, left, rowLength)), rowLength);
 }

@@ -12,7 +12,7 @@
  */
 import type { RowContext } from '../../validity.js';
 import { pairwiseSum } from '../../pairwise-sum.js';
-import { acceptRatio, massesOf } from './acceptance.js';
+import { acceptRatio, massesAt, positivePart } from './acceptance.js';
 import { Distribution, divideBy } from './distribution.js';
 
 /** One depth of a window: the target and draft laws, and the drafted token. */
@@ -47,11 +47,10 @@ function groundOf(budget: number, { target, draft, tokenId }: DraftedDepth): num
 
 /** The smallest level >= 0 with sum over y of q(y) * min(cap, ground(y) + level) = budget, for budget < cap. */
 function waterLevel(budget: number, cap: number, { target, draft }: DraftedDepth): number {
-  const targetMass = massesOf(target);
-  const shore = Array.from(draft.ids, (id, at) => {
-    const q = draft.probs[at]!;
-    return { q, height: ground(budget, targetMass.get(id) ?? 0, q) };
-  }).sort((a, b) => a.height - b.height);
+  const p = massesAt(target, draft.ids);
+  const shore = Array.from(draft.probs, (q, at) => ({ q, height: ground(budget, p[at]!, q) })).sort(
+    (a, b) => a.height - b.height,
+  );
   // Ascending, so that sums over the lowest `count` ids are running sums: their mass, and their mean height.
   const mass = [0];
   const mean = [0];
@@ -107,17 +106,13 @@ export function blockResidual(
   { target, draft }: Pick<DraftedDepth, 'target' | 'draft'>,
   context: RowContext,
 ): Distribution {
+  const { scale, draftScale } = ladder;
   const sum = pairwiseSum(target.probs);
-  const draftMass = massesOf(draft);
-  const ids: number[] = [];
-  const masses: number[] = [];
-  target.ids.forEach((id, i) => {
-    const mass = ladder.scale[at]! * (target.probs[i]! / sum) - ladder.draftScale[at]! * (draftMass.get(id) ?? 0);
-    if (mass <= 0) return;
-    ids.push(id);
-    masses.push(mass);
-  });
+  const q = massesAt(draft, target.ids);
+  const [ids, masses] = positivePart(
+    target.ids,
+    target.probs.map((p, i) => scale[at]! * (p / sum) - draftScale[at]! * q[i]!),
+  );
   if (ids.length === 0) return target;
-  const left = Float64Array.from(masses);
-  return Distribution.sparse(Int32Array.from(ids), divideBy(left, pairwiseSum(left)), context);
+  return Distribution.sparse(ids, divideBy(masses, pairwiseSum(masses)), context);
 }
