@@ -26,7 +26,7 @@ export interface ServedModel {
   /** Ids that end a turn. */
   readonly stopTokenIds: readonly number[];
   readonly build: BuildInfo;
-  /** Ids of a text that a client wrote as a plain prompt. */
+  /** Ids of a text that a client wrote as a plain prompt. Throws `context_length_exceeded` for one that cannot fit. */
   encode(text: string): readonly number[];
   /** Bytes of an id; undefined for ids without a token. */
   tokenBytes(id: number): Uint8Array | undefined;
@@ -50,7 +50,7 @@ export interface BuildInfo {
 
 /** The chat side of a model: the part of chat/ that a request needs. */
 export interface ConversationFormat {
-  /** Prompt ids of a conversation and the reader of the answer to it. Throws `chat_template_error`. */
+  /** Prompt ids of a conversation and the reader of the answer to it. Throws `chat_template_error`, `context_length_exceeded`. */
   prepare(conversation: Conversation): { readonly promptTokens: readonly number[]; readonly reader: PartReader };
 }
 

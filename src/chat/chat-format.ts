@@ -61,8 +61,12 @@ export class ChatFormat {
     return this.#template.render(conversation);
   }
 
-  /** Prompt ids of a conversation and the reader of the answer to it. Throws as `render` does. */
-  prepare(conversation: Conversation): PreparedChat {
+  /**
+   * Prompt ids of a conversation and the reader of the answer to it.
+   * @param mostTokens a prompt that is certainly longer is refused before it is encoded (`context_length_exceeded`).
+   * Throws as `render` does.
+   */
+  prepare(conversation: Conversation, mostTokens?: number): PreparedChat {
     const prompt = this.render(conversation);
     const open = this.#markers.reasoning?.open;
     const inside = open !== undefined && prompt.trimEnd().endsWith(open);
@@ -71,6 +75,7 @@ export class ChatFormat {
       readToolCalls: conversation.tools.length > 0,
       newCallId: this.#newCallId,
     });
-    return { promptTokens: this.#tokenizer.encode(prompt), reader };
+    const limit = mostTokens === undefined ? undefined : { tokens: mostTokens, param: 'messages' };
+    return { promptTokens: this.#tokenizer.encode(prompt, { limit }), reader };
   }
 }

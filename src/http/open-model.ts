@@ -15,7 +15,7 @@ import type { LanguageModel } from '../engine/model.js';
 import { PlumblineError } from '../errors.js';
 import { loadModel, type FamilyLoadOptions, type LoadedModel } from '../families/load.js';
 import type { LiveFigures } from '../observe/metrics.js';
-import { createSequence } from '../generate/choose-sequence.js';
+import { createSequence, speculationObstacle } from '../generate/choose-sequence.js';
 import { Scheduler } from '../schedule/scheduler.js';
 import { TextAssembler } from '../tokens/text-assembler.js';
 import { Tokenizer } from '../tokens/tokenizer.js';
@@ -155,10 +155,11 @@ function servedModel(
     timeoutMs: options.requestTimeoutS > 0 ? options.requestTimeoutS * 1000 : undefined,
     stopTokenIds: [...new Set([...eosTokenIds, ...generation.eosTokenIds, ...padId, ...named])],
     build: { version: packageVersion(), backend: backend.name, activationLaw: model.activationLaw },
-    encode: (text) => tokenizer.encode(text, { addSpecialTokens: true }),
+    encode: (text) =>
+      tokenizer.encode(text, { addSpecialTokens: true, limit: { tokens: model.contextLength, param: 'prompt' } }),
     tokenBytes: (id) => tokenizer.tokenBytes(id),
     textSink: (stop) => new TextAssembler(tokenizer, { stop }),
-    chat,
+    chat: { prepare: (conversation) => chat.prepare(conversation, model.contextLength) },
     submit: (request) => scheduler.submit(request),
   };
 }
@@ -176,6 +177,15 @@ function modelHealth(
   }));
   if (backend.mapFile === undefined) {
     paths.push({ path: 'mapped weights', reason: `the ${backend.name} backend cannot map files; weights were read` });
+  }
+  const { speculation } = options;
+  if (speculation !== 'off') {
+    const settings = speculationSettings(options);
+    const obstacle = speculationObstacle(model, settings);
+    if (obstacle !== undefined) paths.push({ path: `speculation ${speculation}`, reason: obstacle });
+    else if (settings.draftDepth > 0 && model.speculation?.head === undefined) {
+      paths.push({ path: 'draft head', reason: 'the checkpoint has none; only context copy proposes tokens' });
+    }
   }
   for (const [part, bytes] of Object.entries(report.unservedBytes)) {
     if (bytes > 0) paths.push({ path: part, reason: 'the checkpoint has it; it was not loaded' });

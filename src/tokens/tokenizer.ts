@@ -9,6 +9,7 @@
 import * as library from '@huggingface/tokenizers';
 import { PlumblineError } from '../errors.js';
 import { alphabetToBytes } from './byte-alphabet.js';
+import { TokenBound } from './token-bound.js';
 import { checkTokenizerFiles, readTokenizerFiles, type TokenizerFiles } from './tokenizer-files.js';
 
 export interface EncodeOptions {
@@ -20,6 +21,14 @@ export interface EncodeOptions {
    * end a turn or open a tool call.
    */
   readonly recogniseAddedTokens?: boolean | undefined;
+  /** Refuses a text that is too long for so many tokens by its length alone, without the time to encode it. */
+  readonly limit?: TokenLimit | undefined;
+}
+
+export interface TokenLimit {
+  readonly tokens: number;
+  /** The request field that the text came from, for the error. */
+  readonly param: string;
 }
 
 /** Named tokens of tokenizer_config.json that chat templates and stop rules use. */
@@ -51,6 +60,7 @@ export class Tokenizer {
   readonly config: Readonly<Record<string, unknown>>;
 
   readonly #files: TokenizerFiles;
+  readonly #bound: TokenBound;
   readonly #library: LibraryTokenizer;
   /** The same tokenizer without its added tokens; made when it is first asked for. */
   #plain: LibraryTokenizer | undefined;
@@ -61,6 +71,7 @@ export class Tokenizer {
 
   private constructor(files: TokenizerFiles) {
     this.#files = files;
+    this.#bound = new TokenBound(files);
     this.config = files.configJson;
     this.#library = buildLibrary(files.tokenizerJson, files.configJson);
     this.addedTokens = new Map(files.addedTokens.map(({ content, id }) => [content, id]));
@@ -94,9 +105,11 @@ export class Tokenizer {
   /**
    * Ids of a text. The tokenizer's own normaliser (NFC in the Qwen family) runs first, so the bytes of the ids are those
    * of the normalised text; lone surrogates become U+FFFD.
+   * @throws context_length_exceeded for a text that certainly passes `limit`; one that passes it less may be encoded.
    */
   encode(text: string, options: EncodeOptions = {}): number[] {
-    const { addSpecialTokens = false, recogniseAddedTokens = true } = options;
+    const { addSpecialTokens = false, recogniseAddedTokens = true, limit } = options;
+    if (limit !== undefined) this.#requireFits(text, limit);
     const encoder = recogniseAddedTokens ? this.#library : this.#plainLibrary();
     // Token strings, not the library's ids: the plain tokenizer does not know the ids that the post-processor adds.
     return encoder.tokenize(text, { add_special_tokens: addSpecialTokens }).map((token) => {
@@ -130,6 +143,16 @@ export class Tokenizer {
   /** Id of an added token by its content, such as `<|im_end|>`. */
   addedTokenId(content: string): number | undefined {
     return this.addedTokens.get(content);
+  }
+
+  #requireFits(text: string, { tokens, param }: TokenLimit): void {
+    const fewest = this.#bound.fewestTokens(text);
+    if (fewest <= tokens) return;
+    throw new PlumblineError(
+      'context_length_exceeded',
+      `the prompt has at least ${fewest} tokens, more than the context of ${tokens}`,
+      { param },
+    );
   }
 
   #plainLibrary(): LibraryTokenizer {

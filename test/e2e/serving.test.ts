@@ -157,3 +157,17 @@ test('a stopped server gives its memory back and its port', async () => {
   await assert.rejects(fetch(other.url));
   assert.deepEqual(other.model.backend.backend.memory(), { allocated: 0, mapped: 0 });
 });
+
+test('a server that is to speculate and cannot says why in /health', async (t) => {
+  const options = { speculation: 'coupled', draftDepth: 0, contextCopy: 'off' } as const;
+  const plain = await withEmbeddedServer(t, options);
+  assert.deepEqual(
+    plain.model.health().declined.filter(({ path }) => path.startsWith('speculation')),
+    [{ path: 'speculation coupled', reason: 'no draft head is loaded, and context copy is off' }],
+  );
+  const copying = await withEmbeddedServer(t, { ...options, contextCopy: 'on' });
+  assert.deepEqual(
+    copying.model.health().declined.filter(({ path }) => path.startsWith('speculation')),
+    [],
+  );
+});
