@@ -18,8 +18,9 @@ export interface ListeningServer {
   /**
    * Refuses new generations, waits up to `graceMs` for the running ones, ends the rest, closes every connection.
    * Calling it again gives the same promise.
+   * @param hurry when it is aborted, running generations get no more time.
    */
-  stop(graceMs: number): Promise<void>;
+  stop(graceMs: number, hurry?: AbortSignal): Promise<void>;
 }
 
 /** Time that the error frames of ended generations get to reach their clients. */
@@ -38,7 +39,7 @@ export async function listen(http: HttpApp, host: string, port: number): Promise
   return {
     url: `http://${host.includes(':') ? `[${host}]` : host}:${taken}`,
     port: taken,
-    stop: (graceMs) => (stopped ??= stop(server, http, graceMs)),
+    stop: (graceMs, hurry) => (stopped ??= stop(server, http, graceMs, hurry)),
   };
 }
 
@@ -88,11 +89,11 @@ function bindError(error: NodeJS.ErrnoException, host: string, port: number): Pl
   }
 }
 
-async function stop(server: Server, http: HttpApp, graceMs: number): Promise<void> {
+async function stop(server: Server, http: HttpApp, graceMs: number, hurry?: AbortSignal): Promise<void> {
   http.stopAccepting();
   const closed = new Promise<void>((resolve) => server.close(() => resolve()));
   server.closeIdleConnections();
-  await within(graceMs, http.active.idle());
+  await within(graceMs, http.active.idle(), hurry);
   if (http.active.size > 0) {
     http.active.abortAll(
       new PlumblineError(
@@ -110,10 +111,17 @@ async function stop(server: Server, http: HttpApp, graceMs: number): Promise<voi
   await closed;
 }
 
-/** Waits for the promise, but no longer than the time. */
-async function within(milliseconds: number, promise: Promise<void>): Promise<void> {
+/** Waits for the promise, but no longer than the time, and not beyond an abort of `hurry`. */
+async function within(milliseconds: number, promise: Promise<void>, hurry?: AbortSignal): Promise<void> {
+  if (hurry?.aborted === true) return;
   let timer: NodeJS.Timeout | undefined;
-  const timeout = new Promise<void>((resolve) => (timer = setTimeout(resolve, milliseconds)));
+  let enough: () => void = () => undefined;
+  const timeout = new Promise<void>((resolve) => {
+    enough = resolve;
+    timer = setTimeout(resolve, milliseconds);
+  });
+  hurry?.addEventListener('abort', enough, { once: true });
   await Promise.race([promise, timeout]);
+  hurry?.removeEventListener('abort', enough);
   clearTimeout(timer);
 }

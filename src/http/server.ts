@@ -22,8 +22,11 @@ export interface RunningServer {
   readonly log: Log;
   /** What GET /health tells. */
   readonly health: () => HealthDetails;
-  /** Stops in order; by default with the configured time for running requests. Calling it again changes nothing. */
-  readonly close: (graceMs?: number) => Promise<void>;
+  /**
+   * Stops in order; by default with the configured time for running requests, cut short when `hurry` is aborted.
+   * Calling it again changes nothing.
+   */
+  readonly close: (graceMs?: number, hurry?: AbortSignal) => Promise<void>;
 }
 
 const MIB = 1024 * 1024;
@@ -56,8 +59,8 @@ export async function startServer(
   try {
     const listening = await listen(http, options.host, options.port);
     let closed: Promise<void> | undefined;
-    const close = async (graceMs: number): Promise<void> => {
-      await listening.stop(graceMs);
+    const close = async (graceMs: number, hurry?: AbortSignal): Promise<void> => {
+      await listening.stop(graceMs, hurry);
       await model.close(0);
     };
     return {
@@ -66,7 +69,7 @@ export async function startServer(
       model,
       log,
       health,
-      close: (graceMs = options.shutdownTimeoutS * 1000) => (closed ??= close(graceMs)),
+      close: (graceMs = options.shutdownTimeoutS * 1000, hurry) => (closed ??= close(graceMs, hurry)),
     };
   } catch (thrown) {
     await model.close(0);

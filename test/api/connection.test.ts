@@ -173,6 +173,20 @@ test('what does not end in time ends with an error frame', async (t) => {
   assert.equal((await whole).status, 503);
 });
 
+test('a hurried stop takes the time away that running answers were given', async (t) => {
+  const server = await start(t);
+  server.model.script = waiting(['A']).script;
+  const running = await post(server, { ...ask, stream: true });
+  const hurry = new AbortController();
+  const stopped = server.listening.stop(600_000, hurry.signal);
+  assert.match(new TextDecoder().decode((await running.clone().body?.getReader().read())?.value), /data/);
+  hurry.abort();
+  await stopped;
+  const text = await running.text();
+  assert.match(text, /"code":"shutting_down"/);
+  assert.ok(!text.includes('[DONE]'));
+});
+
 test('a taken port and an impossible address are clear errors', async (t) => {
   const server = await start(t);
   const other = testServer();

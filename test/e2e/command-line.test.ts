@@ -185,6 +185,40 @@ test('serve with --json says the same as one object a line', async () => {
   assert.deepEqual([code, events], [0, ['memory-plan', 'listening', 'stopping', 'stopped']]);
 });
 
+test('a second interrupt ends the requests that still run, and serve with code 130', async () => {
+  let answered: Promise<string> | undefined;
+  const args = ['serve', '--port', '0', '--shutdown-timeout-s', '600', '--log-level', 'silent'];
+  const { code } = await cli(args, {
+    onOut: (written, interrupt) => {
+      const url = /listening on (\S+)/.exec(written)?.[1];
+      if (url !== undefined) answered ??= longAnswer(url, interrupt);
+    },
+  });
+  assert.equal(code, 130);
+  assert.match((await answered) ?? '', /"code":"shutting_down"/);
+});
+
+/** Asks for an answer that does not end soon; interrupts twice when it has begun. */
+async function longAnswer(url: string, interrupt: () => void): Promise<string> {
+  const response = await fetch(`${url}/v1/completions`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    // Negative penalties favour what was drawn before, so a stop token is not met for long.
+    body: JSON.stringify({
+      model: 'plumbline-tiny',
+      prompt: 'const',
+      temperature: 2,
+      presence_penalty: -2,
+      frequency_penalty: -2,
+      seed: 1,
+      stream: true,
+    }),
+  });
+  interrupt();
+  interrupt();
+  return response.text();
+}
+
 test('a taken port is told before the model is loaded', async () => {
   let second: Promise<Ran> | undefined;
   await cli(['serve', '--port', '0', '--log-level', 'silent'], {

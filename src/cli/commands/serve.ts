@@ -86,17 +86,12 @@ export async function serve(options: Options, io: CliIo): Promise<ExitCode> {
   await interrupts.waitFirst();
   say('stopping');
   tell({ event: 'stopping' });
-  // A second interrupt is from somebody who does not want to wait.
-  const hurried = interrupts.waitSecond().then(() => 'hurried' as const);
-  const ended = server.close().then(() => 'ended' as const);
-  if ((await Promise.race([ended, hurried])) === 'hurried') {
-    interrupts.end();
-    return EXIT.interrupted;
-  }
+  // A second interrupt is from somebody who does not want to wait: running requests end with an error at once.
+  await server.close(undefined, interrupts.second);
   interrupts.end();
   say('stopped');
   tell({ event: 'stopped' });
-  return EXIT.done;
+  return interrupts.second.aborted ? EXIT.interrupted : EXIT.done;
 }
 
 /** The first interrupt asks to stop, the second one insists. */
@@ -107,8 +102,12 @@ class Interrupts {
 
   constructor(io: CliIo) {
     this.end = io.onInterrupt(() => {
-      if (this.#first.signal.aborted) this.#second.abort();
-      else this.#first.abort(new PlumblineError('request_cancelled', 'interrupted'));
+      if (this.#first.signal.aborted) {
+        this.#second.abort();
+        this.end(); // a third one is the process's own
+      } else {
+        this.#first.abort(new PlumblineError('request_cancelled', 'interrupted'));
+      }
     });
   }
 
@@ -121,8 +120,9 @@ class Interrupts {
     return aborted(this.#first.signal);
   }
 
-  async waitSecond(): Promise<void> {
-    return aborted(this.#second.signal);
+  /** Aborted by the second interrupt. */
+  get second(): AbortSignal {
+    return this.#second.signal;
   }
 }
 
