@@ -43,12 +43,14 @@ export function createSequence(
   const { sampler } = options;
   const { speculation } = model;
   if (!isSpeculative(sampler) || !speculation) return new AutoregressiveSequence(model.newState(), options);
-  return new SpeculativeSequence(model.newState(), {
+  const speculative = {
     ...options,
     sampler,
     head: speculation.head,
     depthPolicy: createDepthPolicy(settings.depthPolicy, settings.draftDepth),
     contextCopy: settings.contextCopy ? new ContextCopy(options.promptTokens) : undefined,
     maxWindow: speculation.maxWindow,
-  });
+  };
+  // The state last: until a sequence holds it, nobody would give it back.
+  return new SpeculativeSequence(model.newState(), speculative);
 }

@@ -95,7 +95,7 @@ export class SpeculativeSequence implements TokenSequence {
       depthPolicy: options.depthPolicy.name,
       maxDepth: options.depthPolicy.maxDepth,
     });
-    if (options.head) this.#held.set('head', options.head.newState());
+    this.#holdHead(options.head);
     if (state.length === 0 && options.promptTokens.length >= 1 && options.maxTokens >= 1) return;
     this.release();
     throw new PlumblineError(
@@ -106,6 +106,16 @@ export class SpeculativeSequence implements TokenSequence {
 
   /** A speculative sequence starts empty. */
   readonly cachedTokens = 0;
+
+  #holdHead(head: DraftHead | undefined): void {
+    if (head === undefined) return;
+    try {
+      this.#held.set('head', head.newState());
+    } catch (thrown) {
+      this.release(); // no memory for the head's state: the trunk's goes back
+      throw thrown;
+    }
+  }
 
   get speculation(): SpeculationStats {
     return this.#counts.snapshot();
