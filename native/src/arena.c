@@ -84,7 +84,9 @@ static stretch *add_stretch(pl_arena *a, int64_t bytes) {
   return &a->stretches[a->count++];
 }
 
-static int64_t padded(int64_t bytes) { return bytes < ALIGNMENT ? ALIGNMENT : (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
+static int64_t padded(int64_t bytes) {
+  return bytes < ALIGNMENT ? ALIGNMENT : (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
 
 /* The first hole that is large enough, from its start. */
 static uint8_t *take_from(stretch *s, int64_t bytes) {
@@ -121,8 +123,10 @@ static void add_hole(stretch *s, int64_t at, int64_t bytes) {
   while (i < s->count && s->holes[i].at < at) i++;
   const bool joins_last = i > 0 && s->holes[i - 1].at + s->holes[i - 1].bytes == at;
   const bool joins_next = i < s->count && at + bytes == s->holes[i].at;
-  if (joins_last) s->holes[i - 1].bytes += bytes + (joins_next ? s->holes[i].bytes : 0);
-  else if (joins_next) s->holes[i] = (hole){at, bytes + s->holes[i].bytes};
+  if (joins_last)
+    s->holes[i - 1].bytes += bytes + (joins_next ? s->holes[i].bytes : 0);
+  else if (joins_next)
+    s->holes[i] = (hole){at, bytes + s->holes[i].bytes};
   if (joins_last && joins_next) {
     memmove(&s->holes[i], &s->holes[i + 1], (size_t)(s->count - i - 1) * sizeof(hole));
     s->count--;

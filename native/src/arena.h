@@ -1,7 +1,7 @@
 /*
- * Blocks of memory out of large, huge-page-aligned stretches: a model's matrices, state pages and workspaces lie on huge
- * pages whatever their own size. On small pages a model that outgrows the caches is read at a fraction of the bandwidth,
- * because every page costs a walk through page tables that no longer fit a cache either.
+ * Blocks of memory out of large, huge-page-aligned stretches: a model's matrices, state pages and workspaces lie on
+ * huge pages whatever their own size. On small pages a model that outgrows the caches is read at a fraction of the
+ * bandwidth, because every page costs a walk through page tables that no longer fit a cache either.
  *
  * Invariants: blocks are zeroed and 64-byte aligned; holes of a stretch are kept sorted and joined; a stretch without
  * blocks goes back to the system.

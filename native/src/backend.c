@@ -8,8 +8,10 @@
 
 static void append(pl_job_list *list, pl_job *job) {
   job->next = NULL;
-  if (list->last) list->last->next = job;
-  else list->first = job;
+  if (list->last)
+    list->last->next = job;
+  else
+    list->first = job;
   list->last = job;
 }
 
@@ -42,7 +44,8 @@ static void *drive(void *argument) {
   return NULL;
 }
 
-pl_backend *pl_backend_new(const pl_kernels *kernels, int threads, double shared_work, napi_threadsafe_function notify) {
+pl_backend *pl_backend_new(const pl_kernels *kernels, int threads, double shared_work,
+                           napi_threadsafe_function notify) {
   pl_backend *b = calloc(1, sizeof *b);
   if (!b) return NULL;
   b->kernels = kernels;
@@ -145,8 +148,10 @@ pl_plan_entry *pl_backend_load(pl_backend *b, const pl_program *program, char *e
 
 static void drop_plan(pl_plan_entry *entry) {
   pl_backend *b = entry->backend;
-  if (entry->previous) entry->previous->next = entry->next;
-  else b->plans = entry->next;
+  if (entry->previous)
+    entry->previous->next = entry->next;
+  else
+    b->plans = entry->next;
   if (entry->next) entry->next->previous = entry->previous;
   for (int64_t i = 0; i < entry->held_count; i++) pl_memory_drop(b->memory, entry->held[i]);
   pl_plan_free(entry->plan);

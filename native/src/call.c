@@ -70,7 +70,8 @@ static bool read_sequence(reader *r, int32_t index, pl_call *call, pl_sequence *
   if (r->plan->fixed_bytes > 0) {
     uint8_t *in = NULL;
     const int64_t at = r->ints[CALL_SLABS_AT] + 2ll * index;
-    if (!known(r, "input slab", at, r->plan->fixed_bytes, &in) || !known(r, "output slab", at + 1, r->plan->fixed_bytes, &s->fixed_out)) {
+    if (!known(r, "input slab", at, r->plan->fixed_bytes, &in) ||
+        !known(r, "output slab", at + 1, r->plan->fixed_bytes, &s->fixed_out)) {
       return false;
     }
     s->fixed_in = in;
@@ -88,7 +89,8 @@ static bool read_sequence(reader *r, int32_t index, pl_call *call, pl_sequence *
 /* Header and sections; then room for copies of everything. */
 static bool read_sections(reader *r, pl_call *call) {
   const int32_t *h = r->ints;
-  if (r->int_count < CALL_HEADER_WORDS) return refuse(r, "%lld words are less than its header", (long long)r->int_count);
+  if (r->int_count < CALL_HEADER_WORDS)
+    return refuse(r, "%lld words are less than its header", (long long)r->int_count);
   call->rows = h[CALL_ROWS];
   call->out_rows = h[CALL_OUT_ROWS];
   call->sequence_count = h[CALL_SEQUENCES];
@@ -105,8 +107,10 @@ static bool read_sections(reader *r, pl_call *call) {
          section(r, "positions", h[CALL_POSITIONS_AT], call->rows, r->int_count) &&
          section(r, "sequenceOfRow", h[CALL_SEQUENCE_OF_ROW_AT], call->rows, r->int_count) &&
          section(r, "outRows", h[CALL_OUT_ROWS_AT], call->out_rows, r->int_count) &&
-         section(r, "sequences", h[CALL_SEQUENCES_AT], (int64_t)call->sequence_count * SEQUENCE_RECORD_WORDS, r->int_count) &&
-         (r->plan->fixed_bytes == 0 || section(r, "slabs", h[CALL_SLABS_AT], 2ll * call->sequence_count, r->double_count));
+         section(r, "sequences", h[CALL_SEQUENCES_AT], (int64_t)call->sequence_count * SEQUENCE_RECORD_WORDS,
+                 r->int_count) &&
+         (r->plan->fixed_bytes == 0 ||
+          section(r, "slabs", h[CALL_SLABS_AT], 2ll * call->sequence_count, r->double_count));
 }
 
 static bool read_all(reader *r, pl_call *call) {
@@ -126,7 +130,8 @@ static bool read_all(reader *r, pl_call *call) {
   call->memory = memory;
   pl_sequence *list = (pl_sequence *)memory;
   uint8_t **page_list = (uint8_t **)(list + sequences);
-  int32_t *tokens = (int32_t *)(page_list + pages), *positions = tokens + rows, *owners = positions + rows, *chosen = owners + rows;
+  int32_t *tokens = (int32_t *)(page_list + pages), *positions = tokens + rows, *owners = positions + rows,
+          *chosen = owners + rows;
   memcpy(tokens, h + h[CALL_TOKENS_AT], rows * 4);
   memcpy(positions, h + h[CALL_POSITIONS_AT], rows * 4);
   memcpy(owners, h + h[CALL_SEQUENCE_OF_ROW_AT], rows * 4);

@@ -1,6 +1,7 @@
 /*
  * e^x and 2^x rounded correctly to float32, as numerics/correctly-rounded.ts has them: the float64 polynomial decides
- * unless its error could cross a rounding boundary; then, for about one input in ten million, double-double arithmetic does.
+ * unless its error could cross a rounding boundary; then, for about one input in ten million, double-double arithmetic
+ * does.
  */
 #ifndef PL_CORRECTLY_ROUNDED_H
 #define PL_CORRECTLY_ROUNDED_H

@@ -57,7 +57,9 @@ void pl_executor_free(pl_executor *e) {
 
 void pl_executor_stop(pl_executor *e) { atomic_store(&e->stop, true); }
 
-static uint8_t *aligned(int64_t bytes) { return aligned_alloc(ALIGNMENT, (size_t)((bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT)); }
+static uint8_t *aligned(int64_t bytes) {
+  return aligned_alloc(ALIGNMENT, (size_t)((bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT));
+}
 
 /* Scratch for this plan and call; kept for the next. */
 static bool provide(pl_executor *e, const pl_plan *plan, const pl_call *call) {
@@ -90,8 +92,8 @@ static void run_piece(void *context, int64_t from, int64_t to, int index) {
 }
 
 /*
- * Cuts units into pieces, large ones first, each a part of what is left: neighbouring weights stay with one thread, which
- * reads them in one stream, and the last pieces are small enough that the threads end together. Returns how many.
+ * Cuts units into pieces, large ones first, each a part of what is left: neighbouring weights stay with one thread,
+ * which reads them in one stream, and the last pieces are small enough that the threads end together. Returns how many.
  */
 static uint32_t cut(int64_t *bounds, int64_t units, double unit_nanoseconds, int threads) {
   const double least = LEAST_PIECE / unit_nanoseconds;

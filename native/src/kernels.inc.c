@@ -4,6 +4,8 @@
  */
 #include "ops-basic.h"
 #include "ops-linear.h"
+#include "ops-moe.h"
+#include "ops-pages.h"
 #include "ops-attention.h"
 #include "ops-index.h"
 #include "ops-recurrent.h"
@@ -19,10 +21,12 @@ static int64_t scratch_bytes(const pl_plan *plan, const pl_call *call) {
 
 static float read_sum(const uint8_t *p, int64_t bytes) {
   f32x16 acc[8];
-  UNROLL for (int i = 0; i < 8; i++) acc[i] = v_zero();
+  UNROLL
+  for (int i = 0; i < 8; i++) acc[i] = v_zero();
   for (int64_t at = 0; at < bytes; at += 512) {
     const float *x = (const float *)(p + at);
-    UNROLL for (int i = 0; i < 8; i++) {
+    UNROLL
+    for (int i = 0; i < 8; i++) {
       PREFETCH(p + at + 4096 + i * 64);
       acc[i] = v_add(acc[i], v_load(x + i * 16));
     }
@@ -36,9 +40,11 @@ enum { CHAINS = 12 };
 
 static float multiply_add(int64_t loops, float x) {
   vf acc[CHAINS], factor = vf_set(x), term = vf_set(1.0f);
-  UNROLL for (int i = 0; i < CHAINS; i++) acc[i] = vf_set(x + (float)i);
+  UNROLL
+  for (int i = 0; i < CHAINS; i++) acc[i] = vf_set(x + (float)i);
   for (int64_t loop = 0; loop < loops; loop++) {
-    UNROLL for (int i = 0; i < CHAINS; i++) acc[i] = vf_fma(acc[i], factor, term);
+    UNROLL
+    for (int i = 0; i < CHAINS; i++) acc[i] = vf_fma(acc[i], factor, term);
   }
   float out[CHAINS * VF_LANES], sum = 0.0f;
   for (int i = 0; i < CHAINS; i++) vf_store(out + i * VF_LANES, acc[i]);

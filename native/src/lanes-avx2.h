@@ -38,7 +38,8 @@ INLINE __m256 pl_widen_bf16(__m128i half) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
 }
 INLINE f32x16 v_load_bf16(const uint16_t *p) {
-  return PL_PAIR(pl_widen_bf16(_mm_loadu_si128((const __m128i *)p)), pl_widen_bf16(_mm_loadu_si128((const __m128i *)(p + 8))));
+  return PL_PAIR(pl_widen_bf16(_mm_loadu_si128((const __m128i *)p)),
+                 pl_widen_bf16(_mm_loadu_si128((const __m128i *)(p + 8))));
 }
 INLINE f32x16 v_load_bf16_part(const uint16_t *p, int n) {
   uint16_t t[16] = {0};
@@ -46,7 +47,8 @@ INLINE f32x16 v_load_bf16_part(const uint16_t *p, int n) {
   return v_load_bf16(t);
 }
 INLINE f32x16 v_load_f16(const uint16_t *p) {
-  return PL_PAIR(_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)), _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p + 8))));
+  return PL_PAIR(_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)),
+                 _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p + 8))));
 }
 INLINE f32x16 v_load_f16_part(const uint16_t *p, int n) {
   uint16_t t[16] = {0};
@@ -118,12 +120,14 @@ INLINE float v_sum(f32x16 v) {
 #define SUM_GROUP 8
 INLINE void v_sum_group(const float *vectors, float *sums) {
   __m256 p[4], q[2];
-  UNROLL for (int i = 0; i < 4; i++) {
+  UNROLL
+  for (int i = 0; i < 4; i++) {
     f32x16 a = v_load(vectors + i * 32), b = v_load(vectors + i * 32 + 16);
     __m256 x = _mm256_add_ps(a.lo, a.hi), y = _mm256_add_ps(b.lo, b.hi);
     p[i] = _mm256_add_ps(_mm256_permute2f128_ps(x, y, 0x20), _mm256_permute2f128_ps(x, y, 0x31));
   }
-  UNROLL for (int i = 0; i < 2; i++) {
+  UNROLL
+  for (int i = 0; i < 2; i++) {
     __m256 x = p[2 * i], y = p[2 * i + 1];
     q[i] = _mm256_add_ps(_mm256_shuffle_ps(x, y, 0x44), _mm256_shuffle_ps(x, y, 0xee));
   }

@@ -76,15 +76,20 @@ INLINE float v_sum(f32x16 v) {
 #define SUM_GROUP 16
 INLINE void v_sum_group(const float *vectors, float *sums) {
   __m512 s[8], p[4], q[2];
-  UNROLL for (int i = 0; i < 8; i++) {
+  UNROLL
+  for (int i = 0; i < 8; i++) {
     __m512 a = _mm512_loadu_ps(vectors + i * 32), b = _mm512_loadu_ps(vectors + i * 32 + 16);
     s[i] = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
   }
-  UNROLL for (int i = 0; i < 4; i++) {
-    p[i] = _mm512_add_ps(_mm512_shuffle_f32x4(s[2 * i], s[2 * i + 1], 0x88), _mm512_shuffle_f32x4(s[2 * i], s[2 * i + 1], 0xdd));
+  UNROLL
+  for (int i = 0; i < 4; i++) {
+    p[i] = _mm512_add_ps(_mm512_shuffle_f32x4(s[2 * i], s[2 * i + 1], 0x88),
+                         _mm512_shuffle_f32x4(s[2 * i], s[2 * i + 1], 0xdd));
   }
-  UNROLL for (int i = 0; i < 2; i++) {
-    q[i] = _mm512_add_ps(_mm512_shuffle_ps(p[2 * i], p[2 * i + 1], 0x44), _mm512_shuffle_ps(p[2 * i], p[2 * i + 1], 0xee));
+  UNROLL
+  for (int i = 0; i < 2; i++) {
+    q[i] =
+        _mm512_add_ps(_mm512_shuffle_ps(p[2 * i], p[2 * i + 1], 0x44), _mm512_shuffle_ps(p[2 * i], p[2 * i + 1], 0xee));
   }
   __m512 sum = _mm512_add_ps(_mm512_shuffle_ps(q[0], q[1], 0x88), _mm512_shuffle_ps(q[0], q[1], 0xdd));
   const __m512i order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);

@@ -1,5 +1,6 @@
 /*
- * The 16-lane vector in plain C, with the C library's fmaf: for machines without the other forms, and the judge of them.
+ * The 16-lane vector in plain C, with the C library's fmaf: for machines without the other forms, and the judge of
+ * them.
  */
 #ifndef PL_LANES_GENERIC_H
 #define PL_LANES_GENERIC_H

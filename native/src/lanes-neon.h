@@ -85,9 +85,7 @@ INLINE uint32x4_t pl_bf16_bits(float32x4_t v) {
   uint32x4_t rounded = vshrq_n_u32(vaddq_u32(vaddq_u32(bits, vdupq_n_u32(0x7fff)), odd), 16);
   return vbslq_u32(vceqq_f32(v, v), rounded, vorrq_u32(top, vdupq_n_u32(0x40)));
 }
-INLINE f32x16 v_round_bf16(f32x16 v) {
-  PL_EACH(f32x16, vreinterpretq_f32_u32(vshlq_n_u32(pl_bf16_bits(v.q[i]), 16)));
-}
+INLINE f32x16 v_round_bf16(f32x16 v) { PL_EACH(f32x16, vreinterpretq_f32_u32(vshlq_n_u32(pl_bf16_bits(v.q[i]), 16))); }
 INLINE void v_store_bf16_part(uint16_t *p, f32x16 v, int n) {
   uint16_t t[16];
   for (int i = 0; i < 4; i++) vst1_u16(t + 4 * i, vmovn_u32(pl_bf16_bits(v.q[i])));

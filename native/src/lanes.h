@@ -2,11 +2,11 @@
  * The 16-lane float32 vector that every kernel is written over, once. The file that includes the kernels chooses its
  * form (PL_LANES = 512, 256, 128 or 0); all forms give the same bits.
  *
- * Meaning, lane by lane: add, sub, mul, div, sqrt are one IEEE operation; v_fma(a, b, c) = a * b + c rounded once; v_gt is
- * false for NaN; v_round_bf16 rounds to nearest, ties to even, NaN quiet; v_scale(y, n) = (y * 2^(n >> 1)) *
- * 2^(n - (n >> 1)) for integer n; v_sum is the tree of the lane law (lane j += j + 8, 4, 2, 1). v_sum_group(p,
- * sums) is v_sum of the SUM_GROUP vectors at p. `part` loads read n <= 16 elements and fill with zeros; part stores write
- * n. bfloat16 and half widen exactly.
+ * Meaning, lane by lane: add, sub, mul, div, sqrt are one IEEE operation; v_fma(a, b, c) = a * b + c rounded once; v_gt
+ * is false for NaN; v_round_bf16 rounds to nearest, ties to even, NaN quiet; v_scale(y, n) = (y * 2^(n >> 1)) * 2^(n -
+ * (n >> 1)) for integer n; v_sum is the tree of the lane law (lane j += j + 8, 4, 2, 1). v_sum_group(p, sums) is v_sum
+ * of the SUM_GROUP vectors at p. `part` loads read n <= 16 elements and fill with zeros; part stores write n. bfloat16
+ * and half widen exactly.
  */
 #ifndef PL_LANES_H
 #define PL_LANES_H
@@ -40,8 +40,10 @@
 
 INLINE f32x16 v_load_n(const float *p, int n) { return n >= 16 ? v_load(p) : v_load_part(p, n); }
 INLINE void v_store_n(float *p, f32x16 v, int n) {
-  if (n >= 16) v_store(p, v);
-  else v_store_part(p, v, n);
+  if (n >= 16)
+    v_store(p, v);
+  else
+    v_store_part(p, v, n);
 }
 
 /* v_sum of `n` vectors that lie one after the other. */

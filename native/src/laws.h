@@ -135,8 +135,8 @@ INLINE f32x16 v_gate_f32(f32x16 x, int fused) {
 INLINE f32x16 v_act(const pl_plan *plan, f32x16 x) { return plan->act ? v_round_bf16(x) : x; }
 
 /*
- * A(x) of one number, through the vector: GCC 12 loses the mask of a conditional `x & 0xffff0000` on the bits of a float
- * (its if-conversion of `act ? masked : x`).
+ * A(x) of one number, through the vector: GCC 12 loses the mask of a conditional `x & 0xffff0000` on the bits of a
+ * float (its if-conversion of `act ? masked : x`).
  */
 INLINE float pl_act(const pl_plan *plan, float x) {
   float lanes[16];

@@ -46,8 +46,10 @@ pl_memory *pl_memory_new(void) {
 }
 
 static void give_back(pl_memory *m, region *r) {
-  if (r->file) munmap(r->base, (size_t)r->bytes);
-  else pl_arena_give(m->arena, r->base, r->bytes);
+  if (r->file)
+    munmap(r->base, (size_t)r->bytes);
+  else
+    pl_arena_give(m->arena, r->base, r->bytes);
 }
 
 void pl_memory_free(pl_memory *m) {
@@ -64,8 +66,10 @@ static size_t above(const pl_memory *m, uint64_t address) {
   size_t low = 0, high = m->count;
   while (low < high) {
     size_t middle = (low + high) / 2;
-    if ((uint64_t)(uintptr_t)m->regions[middle].base <= address) low = middle + 1;
-    else high = middle;
+    if ((uint64_t)(uintptr_t)m->regions[middle].base <= address)
+      low = middle + 1;
+    else
+      high = middle;
   }
   return low;
 }
@@ -95,8 +99,10 @@ static bool add(pl_memory *m, region r) {
   memmove(m->regions + at + 1, m->regions + at, (m->count - at) * sizeof *m->regions);
   m->regions[at] = r;
   m->count++;
-  if (r.file) m->mapped += r.bytes;
-  else m->allocated += r.bytes;
+  if (r.file)
+    m->mapped += r.bytes;
+  else
+    m->allocated += r.bytes;
   return true;
 }
 
@@ -106,8 +112,10 @@ static void sweep(pl_memory *m) {
   size_t kept = 0;
   for (size_t i = 0; i < m->count; i++) {
     region *r = &m->regions[i];
-    if (r->released && r->holders == 0) give_back(m, r);
-    else m->regions[kept++] = *r;
+    if (r->released && r->holders == 0)
+      give_back(m, r);
+    else
+      m->regions[kept++] = *r;
   }
   m->count = kept;
 }
@@ -130,9 +138,12 @@ const uint8_t *pl_memory_map(pl_memory *m, const char *path, int64_t *bytes, con
   struct stat info;
   region r = {.file = true};
   void *p = MAP_FAILED;
-  if (fstat(fd, &info) != 0) *reason = strerror(errno);
-  else if (!S_ISREG(info.st_mode)) *reason = "not a regular file";
-  else if (info.st_size == 0) *reason = "the file is empty";
+  if (fstat(fd, &info) != 0)
+    *reason = strerror(errno);
+  else if (!S_ISREG(info.st_mode))
+    *reason = "not a regular file";
+  else if (info.st_size == 0)
+    *reason = "the file is empty";
   else {
     r.bytes = info.st_size;
     p = mmap(NULL, (size_t)r.bytes, PROT_READ, MAP_PRIVATE, fd, 0);
@@ -155,12 +166,15 @@ bool pl_memory_release(pl_memory *m, uint64_t address) {
   region *r = find(m, address);
   if (!r) { /* an empty block holds no address of its own */
     size_t i = above(m, address);
-    if (i > 0 && !m->regions[i - 1].released && (uint64_t)(uintptr_t)m->regions[i - 1].base == address) r = &m->regions[i - 1];
+    if (i > 0 && !m->regions[i - 1].released && (uint64_t)(uintptr_t)m->regions[i - 1].base == address)
+      r = &m->regions[i - 1];
   }
   if (!r || (uint64_t)(uintptr_t)r->base != address) return false;
   r->released = true;
-  if (r->file) m->mapped -= r->bytes;
-  else m->allocated -= r->bytes;
+  if (r->file)
+    m->mapped -= r->bytes;
+  else
+    m->allocated -= r->bytes;
   sweep(m);
   return true;
 }

@@ -1,94 +1,24 @@
 /*
  * Attention over paged keys and values, dense or over selected blocks.
  *
- * Invariants: a unit is (block of rows, kv head, part of its query heads). Scores are lane dots (dot.h), one page span at a
- * time; the softmax total is summed by rank in the visible list; every output element adds its visible tokens one by one
- * in ascending order, so neither the block of rows, nor the span, nor the tile touches the bits. Rows of a block that see
- * fewer tokens than their neighbours leave their own tail out; they never add a zero for it.
+ * Invariants: a unit is (block of rows, kv head, part of its query heads). Scores are lane dots (dot.h), one page span
+ * at a time; the softmax total is summed by rank in the visible list; every output element adds its visible tokens one
+ * by one in ascending order, so neither the block of rows, nor the span, nor the tile touches the bits. Rows of a block
+ * that see fewer tokens than their neighbours leave their own tail out; they never add a zero for it.
  */
 #ifndef PL_OPS_ATTENTION_H
 #define PL_OPS_ATTENTION_H
 
 #include "dot.h"
-#include "ops-basic.h"
-
-/* Writes n values at element `at` of a page section of the plan's kv type. */
-INLINE void pl_store_kv(const pl_plan *plan, uint8_t *section, int64_t at, const float *x, int64_t n) {
-  FOR_LANES(i, left, n) {
-    int lanes = LANES_LEFT(left);
-    f32x16 v = v_load_n(x + i, lanes);
-    if (plan->kv_type) v_store_bf16_part((uint16_t *)section + at + i, v, lanes);
-    else v_store_n((float *)section + at + i, v, lanes);
-  }
-}
-INLINE f32x16 pl_load_kv(const int kv_type, const uint8_t *section, int64_t at, int lanes) {
-  if (kv_type == 0) return v_load_n((const float *)section + at, lanes);
-  const uint16_t *p = (const uint16_t *)section + at;
-  return lanes >= 16 ? v_load_bf16(p) : v_load_bf16_part(p, lanes);
-}
-INLINE int64_t pl_kv_bytes(const pl_plan *plan) { return plan->kv_type ? 2 : 4; }
-
-/* Turns the first `rotary` elements of a head in place; `table` is the row of its position. */
-INLINE void pl_rope(const pl_plan *plan, float *x, int64_t rotary, const float *table) {
-  const int64_t half = rotary / 2;
-  FOR_LANES(i, left, half) {
-    int lanes = LANES_LEFT(left);
-    f32x16 a = v_load_n(x + i, lanes), b = v_load_n(x + half + i, lanes);
-    f32x16 c = v_load_n(table + i, lanes), s = v_load_n(table + half + i, lanes);
-    f32x16 ac = v_mul(a, c), bs = v_mul(b, s), bc = v_mul(b, c), as = v_mul(a, s);
-    if (!plan->mtplx) {
-      ac = v_act(plan, ac);
-      bs = v_act(plan, bs);
-      bc = v_act(plan, bc);
-      as = v_act(plan, as);
-    }
-    v_store_n(x + i, v_act(plan, v_sub(ac, bs)), lanes);
-    v_store_n(x + half + i, v_act(plan, v_add(bc, as)), lanes);
-  }
-}
-
-/* ---- attentionPrep ---- */
-
-static pl_stage attention_prep_prepare(const pl_run *run, const int32_t *op) {
-  return (pl_stage){(int64_t)run->call->rows * (op[ATTENTION_PREP_HEADS] + op[ATTENTION_PREP_KV_HEADS]),
-                    40 + op[ATTENTION_PREP_DIM] * 0.2};
-}
-static void attention_prep_work(const pl_run *run, const int32_t *op, int64_t from, int64_t to, uint8_t *scratch) {
-  const pl_plan *plan = run->plan;
-  const pl_call *call = run->call;
-  const int64_t heads = op[ATTENTION_PREP_HEADS], kv_heads = op[ATTENTION_PREP_KV_HEADS], dim = op[ATTENTION_PREP_DIM];
-  const int64_t rotary = op[ATTENTION_PREP_ROTARY], units = heads + kv_heads;
-  const float eps = pl_float(op[ATTENTION_PREP_EPS]);
-  float *key = (float *)scratch;
-  for (int64_t unit = from; unit < to; unit++) {
-    const int64_t row = unit / units, head = unit % units, position = call->positions[row];
-    const float *table = pl_vector(run, op[ATTENTION_PREP_ROPE]) + position * rotary;
-    if (head < heads) {
-      const float *q = pl_at(run, op[ATTENTION_PREP_Q], row, heads * 2 * dim) + head * 2 * dim;
-      float *out = pl_at(run, op[ATTENTION_PREP_OUT_Q], row, heads * dim) + head * dim;
-      pl_norm(plan, q, out, pl_vector(run, op[ATTENTION_PREP_Q_GAIN]), dim, eps);
-      pl_rope(plan, out, rotary, table);
-      continue;
-    }
-    const int64_t kv = head - heads;
-    pl_norm(plan, pl_at(run, op[ATTENTION_PREP_K], row, kv_heads * dim) + kv * dim, key,
-            pl_vector(run, op[ATTENTION_PREP_K_GAIN]), dim, eps);
-    pl_rope(plan, key, rotary, table);
-    uint8_t *page = call->sequences[call->sequence_of_row[row]].pages[position / plan->page_tokens];
-    const int64_t at = (kv * plan->page_tokens + position % plan->page_tokens) * dim;
-    pl_store_kv(plan, page + op[ATTENTION_PREP_KEYS], at, key, dim);
-    pl_store_kv(plan, page + op[ATTENTION_PREP_VALUES], at, pl_at(run, op[ATTENTION_PREP_V], row, kv_heads * dim) + kv * dim,
-                dim);
-  }
-}
-
-/* ---- attention ---- */
+#include "ops-pages.h"
 
 enum {
-  ATTENTION_ROWS = 48,            /* (row, head) pairs of one unit, unless the context is long */
-  ATTENTION_BYTES = 4 << 20,      /* scores that a unit may hold, beyond TILE_ROWS pairs */
-  VALUE_VECTORS = VF_LANES == 16 ? 6 : VF_LANES == 8 ? 2 : 4, /* registers of one pair in a value tile */
-  VALUE_SPAN = 64,                /* tokens between two visits of the accumulators */
+  ATTENTION_ROWS = 48,       /* (row, head) pairs of one unit, unless the context is long */
+  ATTENTION_BYTES = 4 << 20, /* scores that a unit may hold, beyond TILE_ROWS pairs */
+  VALUE_VECTORS = VF_LANES == 16  ? 6
+                  : VF_LANES == 8 ? 2
+                                  : 4, /* registers of one pair in a value tile */
+  VALUE_SPAN = 64,                     /* tokens between two visits of the accumulators */
 };
 
 typedef struct {
@@ -109,8 +39,10 @@ static pl_attention attention_shape(const pl_run *run, const int32_t *op) {
   /* Few rows: cut the heads of a group, so that every thread has a part. */
   while (pl_ceil_div(rows, s.row_block) * s.kv_heads * pl_ceil_div(s.group, s.head_part) < 2 * run->threads &&
          (s.row_block > 1 || s.head_part > 1)) {
-    if (s.row_block > 1) s.row_block = pl_ceil_div(s.row_block, 2);
-    else s.head_part = pl_ceil_div(s.head_part, 2);
+    if (s.row_block > 1)
+      s.row_block = pl_ceil_div(s.row_block, 2);
+    else
+      s.head_part = pl_ceil_div(s.head_part, 2);
   }
   s.head_parts = pl_ceil_div(s.group, s.head_part);
   s.row_blocks = pl_ceil_div(rows, s.row_block);
@@ -127,7 +59,8 @@ static int64_t attention_scratch_bytes(const pl_plan *plan, const pl_call *call)
 
 static pl_stage attention_prepare(const pl_run *run, const int32_t *op) {
   pl_attention s = attention_shape(run, op);
-  double cost = (double)s.row_block * (double)s.head_part * (double)(run->call->max_position + 1) * (double)s.dim * 0.03;
+  double cost =
+      (double)s.row_block * (double)s.head_part * (double)(run->call->max_position + 1) * (double)s.dim * 0.03;
   return (pl_stage){s.row_blocks * s.kv_heads * s.head_parts, 200 + cost};
 }
 
@@ -164,7 +97,7 @@ static int64_t list_selected(const int32_t *select, int64_t budget, int64_t bloc
 static void attention_softmax(const pl_plan *plan, float *scores, int64_t count, float scale) {
   f32x16 most = v_set(-INFINITY);
   const f32x16 factor = v_set(scale);
-  FOR_LANES(i, left, count) {
+  FOR_LANES (i, left, count) {
     int lanes = LANES_LEFT(left);
     f32x16 s = v_act(plan, v_mul(v_act(plan, v_load_n(scores + i, lanes)), factor));
     v_store_n(scores + i, s, lanes);
@@ -176,14 +109,14 @@ static void attention_softmax(const pl_plan *plan, float *scores, int64_t count,
   for (int64_t i = count & ~(int64_t)15; i < count; i++) m = scores[i] > m ? scores[i] : m;
   const f32x16 greatest = v_set(m);
   f32x16 sums = v_zero();
-  FOR_LANES(i, left, count) {
+  FOR_LANES (i, left, count) {
     int lanes = LANES_LEFT(left);
     f32x16 e = v_exp(v_sub(v_load_n(scores + i, lanes), greatest));
     v_store_n(scores + i, e, lanes);
     sums = v_add(sums, lanes == 16 ? e : v_load_part(scores + i, lanes));
   }
   const f32x16 total = v_set(v_sum(sums));
-  FOR_LANES(i, left, count) {
+  FOR_LANES (i, left, count) {
     int lanes = LANES_LEFT(left);
     v_store_n(scores + i, v_act(plan, v_div(v_load_n(scores + i, lanes), total)), lanes);
   }
@@ -196,22 +129,31 @@ static void attention_softmax(const pl_plan *plan, float *scores, int64_t count,
 INLINE void value_tile(const int nr, const int nv, const int kv_type, const float *p, int64_t p_stride,
                        const uint8_t *values, int64_t dim, int64_t n, float *o, int64_t o_stride) {
   vf acc[TILE_ROWS][VALUE_VECTORS];
-  UNROLL for (int r = 0; r < nr; r++) {
-    UNROLL for (int c = 0; c < nv; c++) acc[r][c] = vf_load(o + r * o_stride + c * VF_LANES);
+  UNROLL
+  for (int r = 0; r < nr; r++) {
+    UNROLL
+    for (int c = 0; c < nv; c++) acc[r][c] = vf_load(o + r * o_stride + c * VF_LANES);
   }
   for (int64_t t = 0; t < n; t++) {
     vf v[VALUE_VECTORS];
-    UNROLL for (int c = 0; c < nv; c++) {
-      if (kv_type == 0) v[c] = vf_load((const float *)values + t * dim + c * VF_LANES);
-      else v[c] = vf_load_bf16((const uint16_t *)values + t * dim + c * VF_LANES);
+    UNROLL
+    for (int c = 0; c < nv; c++) {
+      if (kv_type == 0)
+        v[c] = vf_load((const float *)values + t * dim + c * VF_LANES);
+      else
+        v[c] = vf_load_bf16((const uint16_t *)values + t * dim + c * VF_LANES);
     }
-    UNROLL for (int r = 0; r < nr; r++) {
+    UNROLL
+    for (int r = 0; r < nr; r++) {
       vf weight = vf_set(p[r * p_stride + t]);
-      UNROLL for (int c = 0; c < nv; c++) acc[r][c] = vf_fma(weight, v[c], acc[r][c]);
+      UNROLL
+      for (int c = 0; c < nv; c++) acc[r][c] = vf_fma(weight, v[c], acc[r][c]);
     }
   }
-  UNROLL for (int r = 0; r < nr; r++) {
-    UNROLL for (int c = 0; c < nv; c++) vf_store(o + r * o_stride + c * VF_LANES, acc[r][c]);
+  UNROLL
+  for (int r = 0; r < nr; r++) {
+    UNROLL
+    for (int c = 0; c < nv; c++) vf_store(o + r * o_stride + c * VF_LANES, acc[r][c]);
   }
 }
 
@@ -239,13 +181,17 @@ INLINE void value_rows(const int nr, const int kv_type, const float *p, int64_t 
 
 static __attribute__((noinline)) void value_rows_4(int kv_type, const float *p, int64_t p_stride, const uint8_t *values,
                                                    int64_t dim, int64_t n, float *o, int64_t o_stride) {
-  if (kv_type == 0) value_rows(4, 0, p, p_stride, values, dim, n, o, o_stride);
-  else value_rows(4, 1, p, p_stride, values, dim, n, o, o_stride);
+  if (kv_type == 0)
+    value_rows(4, 0, p, p_stride, values, dim, n, o, o_stride);
+  else
+    value_rows(4, 1, p, p_stride, values, dim, n, o, o_stride);
 }
 static __attribute__((noinline)) void value_rows_1(int kv_type, const float *p, int64_t p_stride, const uint8_t *values,
                                                    int64_t dim, int64_t n, float *o, int64_t o_stride) {
-  if (kv_type == 0) value_rows(1, 0, p, p_stride, values, dim, n, o, o_stride);
-  else value_rows(1, 1, p, p_stride, values, dim, n, o, o_stride);
+  if (kv_type == 0)
+    value_rows(1, 0, p, p_stride, values, dim, n, o, o_stride);
+  else
+    value_rows(1, 1, p, p_stride, values, dim, n, o, o_stride);
 }
 
 /* Rows row .. row + rows of one sequence, query heads head .. head + part of one kv head. */
@@ -294,7 +240,8 @@ static void attention_block(const pl_run *run, const int32_t *op, const pl_atten
     n = visible_span(&visible, rank, VALUE_SPAN);
     const int64_t token = visible_token(&visible, rank);
     const uint8_t *page = sequence->pages[token / plan->page_tokens];
-    const uint8_t *values = page + op[ATTENTION_VALUES] + kv * head_bytes + token % plan->page_tokens * dim * pl_kv_bytes(plan);
+    const uint8_t *values =
+        page + op[ATTENTION_VALUES] + kv * head_bytes + token % plan->page_tokens * dim * pl_kv_bytes(plan);
     /* Rows are in ascending position, so the first pair of a tile sees least. */
     for (int64_t i = 0; i < pairs;) {
       const float *p = scores + i * s->stride + rank;
@@ -314,7 +261,7 @@ static void attention_block(const pl_run *run, const int32_t *op, const pl_atten
     const int64_t r = row + i / part, h = head + i % part;
     const float *gates = pl_at(run, op[ATTENTION_PACKED], r, s->heads * 2 * dim) + (2 * h + 1) * dim;
     float *out = pl_at(run, op[ATTENTION_OUT], r, s->heads * dim) + h * dim;
-    FOR_LANES(c, left, dim) {
+    FOR_LANES (c, left, dim) {
       int lanes = LANES_LEFT(left);
       f32x16 gate = v_gate(plan, v_load_n(gates + c, lanes), op[ATTENTION_LOWERING]);
       f32x16 v = v_act(plan, v_load_n(o + i * o_stride + c, lanes));

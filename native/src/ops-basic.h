@@ -30,7 +30,7 @@ INLINE float pl_norm_scale(const float *x, int64_t n, float eps) {
 /* One normed group; out may be x. */
 INLINE void pl_norm(const pl_plan *plan, const float *x, float *out, const float *gain, int64_t n, float eps) {
   f32x16 scale = v_set(pl_norm_scale(x, n, eps));
-  FOR_LANES(i, left, n) {
+  FOR_LANES (i, left, n) {
     int lanes = LANES_LEFT(left);
     f32x16 y = v_mul(v_load_n(x + i, lanes), scale);
     if (plan->mtplx) y = v_act(plan, y);
@@ -51,12 +51,15 @@ static void embed_work(const pl_run *run, const int32_t *op, int64_t from, int64
   for (int64_t row = from; row < to; row++) {
     const uint8_t *in = weight->data + run->call->tokens[row] * row_bytes;
     float *out = pl_at(run, op[EMBED_OUT], row, width * copies);
-    FOR_LANES(i, left, width) {
+    FOR_LANES (i, left, width) {
       int lanes = LANES_LEFT(left);
       f32x16 v;
-      if (weight->dtype == DTYPE_F32) v = v_load_n((const float *)in + i, lanes);
-      else if (weight->dtype == DTYPE_BF16) v = v_load_bf16_part((const uint16_t *)in + i, lanes);
-      else v = v_load_f16_part((const uint16_t *)in + i, lanes);
+      if (weight->dtype == DTYPE_F32)
+        v = v_load_n((const float *)in + i, lanes);
+      else if (weight->dtype == DTYPE_BF16)
+        v = v_load_bf16_part((const uint16_t *)in + i, lanes);
+      else
+        v = v_load_f16_part((const uint16_t *)in + i, lanes);
       v = v_act(run->plan, v);
       for (int64_t c = 0; c < copies; c++) v_store_n(out + c * width + i, v, lanes);
     }
@@ -92,14 +95,14 @@ static void hc_act_work(const pl_run *run, const int32_t *op, int64_t from, int6
   const f32x16 divisor = v_set((float)streams);
   for (int64_t row = from; row < to; row++) {
     float *down = pl_at(run, op[HC_ACT_DOWN], row, rank);
-    FOR_LANES(i, left, rank) {
+    FOR_LANES (i, left, rank) {
       int lanes = LANES_LEFT(left);
       f32x16 v = v_act(plan, v_div(v_load_n(down + i, lanes), divisor));
       v_store_n(down + i, v_silu(plan, v), lanes);
     }
     if (op[HC_ACT_INJECT] < 0) continue;
     float *inject = pl_at(run, op[HC_ACT_INJECT], row, streams);
-    FOR_LANES(i, left, streams) {
+    FOR_LANES (i, left, streams) {
       int lanes = LANES_LEFT(left);
       f32x16 v = v_act(plan, v_div(v_load_n(inject + i, lanes), divisor));
       v = v_mul(v_set(2.0f), v_gate(plan, v, op[HC_ACT_LOWERING]));
@@ -123,7 +126,7 @@ static void hc_mix_work(const pl_run *run, const int32_t *op, int64_t from, int6
     const float *mix = pl_at(run, op[HC_MIX_MIX], row, hidden * streams) + at;
     const float *normed = pl_at(run, op[HC_MIX_NORMED], row, hidden * streams) + at;
     float *out = pl_at(run, op[HC_MIX_OUT], row, hidden) + at;
-    FOR_LANES(i, left, pl_min(COLUMNS, hidden - at)) {
+    FOR_LANES (i, left, pl_min(COLUMNS, hidden - at)) {
       int lanes = LANES_LEFT(left);
       f32x16 sum = v_zero();
       for (int64_t c = 0; c < streams; c++) {
@@ -147,7 +150,7 @@ static void hc_write_work(const pl_run *run, const int32_t *op, int64_t from, in
     float *residual = pl_at(run, op[HC_WRITE_RESIDUAL], row, hidden * streams) + c * hidden;
     const float *y = pl_at(run, op[HC_WRITE_Y], row, hidden);
     const f32x16 inject = v_set(op[HC_WRITE_INJECT] < 0 ? 1.0f : pl_at(run, op[HC_WRITE_INJECT], row, streams)[c]);
-    FOR_LANES(i, left, hidden) {
+    FOR_LANES (i, left, hidden) {
       int lanes = LANES_LEFT(left);
       f32x16 step = v_act(plan, v_mul(inject, v_load_n(y + i, lanes)));
       v_store_n(residual + i, v_act(plan, v_add(v_load_n(residual + i, lanes), step)), lanes);
@@ -170,7 +173,7 @@ static void gated_norm_work(const pl_run *run, const int32_t *op, int64_t from, 
     const float *z = pl_at(run, op[GATED_NORM_Z], unit, dim);
     float *out = pl_at(run, op[GATED_NORM_OUT], unit, dim);
     f32x16 scale = v_set(pl_norm_scale(x, dim, pl_float(op[GATED_NORM_EPS])));
-    FOR_LANES(i, left, dim) {
+    FOR_LANES (i, left, dim) {
       int lanes = LANES_LEFT(left);
       f32x16 n = v_act(plan, v_mul(v_load_n(x + i, lanes), scale));
       f32x16 w = v_act(plan, v_mul(n, v_load_n(weight + i, lanes)));
@@ -196,7 +199,7 @@ static void swiglu_work(const pl_run *run, const int32_t *op, int64_t from, int6
     const float *gate = run->workspace + op[SWIGLU_GATE] + at;
     const float *up = run->workspace + op[SWIGLU_UP] + at;
     float *out = run->workspace + op[SWIGLU_OUT] + at;
-    FOR_LANES(i, left, pl_min(COLUMNS, width - unit % cuts * COLUMNS)) {
+    FOR_LANES (i, left, pl_min(COLUMNS, width - unit % cuts * COLUMNS)) {
       int lanes = LANES_LEFT(left);
       f32x16 v = v_mul(v_silu(plan, v_load_n(gate + i, lanes)), v_load_n(up + i, lanes));
       v_store_n(out + i, v_act(plan, v), lanes);
@@ -213,7 +216,7 @@ static void add_work(const pl_run *run, const int32_t *op, int64_t from, int64_t
   for (int64_t row = from; row < to; row++) {
     const float *a = pl_at(run, op[ADD_A], row, width), *b = pl_at(run, op[ADD_B], row, width);
     float *out = pl_at(run, op[ADD_OUT], row, width);
-    FOR_LANES(i, left, width) {
+    FOR_LANES (i, left, width) {
       int lanes = LANES_LEFT(left);
       v_store_n(out + i, v_act(run->plan, v_add(v_load_n(a + i, lanes), v_load_n(b + i, lanes))), lanes);
     }
@@ -230,7 +233,7 @@ static void ple_add_work(const pl_run *run, const int32_t *op, int64_t from, int
   for (int64_t row = from; row < to; row++) {
     float *residual = pl_at(run, op[PLE_ADD_RESIDUAL], row, width);
     const float *u = pl_at(run, op[PLE_ADD_U], row, width), *conv = pl_at(run, op[PLE_ADD_CONV], row, width);
-    FOR_LANES(i, left, width) {
+    FOR_LANES (i, left, width) {
       int lanes = LANES_LEFT(left);
       f32x16 step = v_act(plan, v_add(v_load_n(u + i, lanes), v_load_n(conv + i, lanes)));
       v_store_n(residual + i, v_act(plan, v_add(v_load_n(residual + i, lanes), step)), lanes);
@@ -249,11 +252,12 @@ static void ple_gate_work(const pl_run *run, const int32_t *op, int64_t from, in
   const int64_t hidden = op[PLE_GATE_HIDDEN], streams = op[PLE_GATE_STREAMS];
   const float least = (float)1e-6;
   for (int64_t unit = from; unit < to; unit++) {
-    const float *key = pl_at(run, op[PLE_GATE_KEY], unit, hidden), *query = pl_at(run, op[PLE_GATE_QUERY], unit, hidden);
+    const float *key = pl_at(run, op[PLE_GATE_KEY], unit, hidden),
+                *query = pl_at(run, op[PLE_GATE_QUERY], unit, hidden);
     const float *value = pl_at(run, op[PLE_GATE_VALUE], unit / streams, hidden);
     float *out = pl_at(run, op[PLE_GATE_OUT], unit, hidden);
     f32x16 sums = v_zero();
-    FOR_LANES(i, left, hidden) {
+    FOR_LANES (i, left, hidden) {
       int lanes = LANES_LEFT(left);
       sums = v_add(sums, v_act(plan, v_mul(v_load_n(key + i, lanes), v_load_n(query + i, lanes))));
     }
@@ -263,7 +267,7 @@ static void ple_gate_work(const pl_run *run, const int32_t *op, int64_t from, in
     float s = a > 0.0f ? t : a < 0.0f ? -t : a == 0.0f ? 0.0f : t;
     f32x16 gate = v_set(s);
     gate = op[PLE_GATE_LOWERING] ? v_gate(plan, gate, 1) : v_sigma(plan, gate);
-    FOR_LANES(i, left, hidden) {
+    FOR_LANES (i, left, hidden) {
       int lanes = LANES_LEFT(left);
       v_store_n(out + i, v_act(plan, v_mul(gate, v_load_n(value + i, lanes))), lanes);
     }

@@ -50,7 +50,7 @@ static void index_blocks_work(const pl_run *run, const int32_t *op, int64_t from
     uint8_t *page = call->sequences[call->sequence_of_row[row]].pages[first / plan->page_tokens];
     const uint8_t *raw = page + op[INDEX_BLOCKS_RAW];
     const int64_t at = first % plan->page_tokens; /* pages hold whole blocks */
-    FOR_LANES(i, left, dim) {
+    FOR_LANES (i, left, dim) {
       int lanes = LANES_LEFT(left);
       f32x16 sum = v_zero();
       for (int64_t t = 0; t < block; t++) sum = v_add(sum, pl_load_kv(plan->kv_type, raw, (at + t) * dim + i, lanes));
@@ -66,7 +66,9 @@ static void index_blocks_work(const pl_run *run, const int32_t *op, int64_t from
 
 static pl_stage index_select_prepare(const pl_run *run, const int32_t *op) {
   int64_t blocks = (run->call->max_position + 1) / op[INDEX_SELECT_BLOCK];
-  double cost = blocks <= op[INDEX_SELECT_BUDGET_BLOCKS] ? 0 : (double)blocks * op[INDEX_SELECT_HEADS] * op[INDEX_SELECT_DIM] * 0.05;
+  double cost = blocks <= op[INDEX_SELECT_BUDGET_BLOCKS]
+                    ? 0
+                    : (double)blocks * op[INDEX_SELECT_HEADS] * op[INDEX_SELECT_DIM] * 0.05;
   return (pl_stage){run->call->rows, 10 + cost};
 }
 
@@ -116,7 +118,7 @@ static void index_select_work(const pl_run *run, const int32_t *op, int64_t from
       for (int64_t first = 0; first < count; first += ROW_BLOCK) {
         int64_t n = pl_min(ROW_BLOCK, count - first);
         dot_rows(scratch->rows, (int)heads, &keys, first, n, dots, n, scratch);
-        FOR_LANES(i, left, n) {
+        FOR_LANES (i, left, n) {
           int lanes = LANES_LEFT(left);
           f32x16 score = v_zero();
           for (int64_t h = 0; h < heads; h++) {

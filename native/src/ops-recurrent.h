@@ -4,8 +4,8 @@
  *
  * Invariants: channels and value columns are independent of each other, so a unit owns some of them for all rows of one
  * sequence; tokens are walked one by one. The delta rule keeps its columns of S in the first-level cache and joins the
- * update of one token with the decay of the next in one pass over them; the operations and their order stay those of the
- * op table.
+ * update of one token with the decay of the next in one pass over them; the operations and their order stay those of
+ * the op table.
  */
 #ifndef PL_OPS_RECURRENT_H
 #define PL_OPS_RECURRENT_H
@@ -31,7 +31,8 @@ INLINE void conv_taps(const int64_t kernel, const int lanes, const float *weight
 }
 
 /* Sixteen (or `lanes`) channels of one sequence. */
-static void conv_channels(const pl_run *run, const int32_t *op, const pl_sequence *sequence, int64_t channel, int lanes) {
+static void conv_channels(const pl_run *run, const int32_t *op, const pl_sequence *sequence, int64_t channel,
+                          int lanes) {
   const pl_plan *plan = run->plan;
   const int64_t channels = op[CONV_CHANNELS], kernel = op[CONV_KERNEL], dilation = op[CONV_DILATION];
   const int64_t before = (kernel - 1) * dilation, rows = sequence->row_count;
@@ -41,8 +42,10 @@ static void conv_channels(const pl_run *run, const int32_t *op, const pl_sequenc
   const float *old = (const float *)(sequence->fixed_in + op[CONV_STATE]) + channel;
   float *fresh = (float *)(sequence->fixed_out + op[CONV_STATE]) + channel;
   float taps[PL_MAX_KERNEL * 16];
-  if (kernel == 4 && lanes == 16) conv_taps(4, 16, weight, taps);
-  else conv_taps(kernel, lanes, weight, taps);
+  if (kernel == 4 && lanes == 16)
+    conv_taps(4, 16, weight, taps);
+  else
+    conv_taps(kernel, lanes, weight, taps);
   for (int64_t t = 0; t < rows; t++) {
     f32x16 sum = v_zero();
     for (int64_t j = 0; j < kernel; j++) {
@@ -85,7 +88,9 @@ static pl_delta delta_shape(const pl_run *run, const int32_t *op) {
   s.gates = s.qk + run->call->rows * 2 * s.key_heads * s.key_dim;
   return s;
 }
-INLINE int64_t delta_conv_width(const pl_delta *s) { return 2 * s->key_heads * s->key_dim + s->value_heads * s->value_dim; }
+INLINE int64_t delta_conv_width(const pl_delta *s) {
+  return 2 * s->key_heads * s->key_dim + s->value_heads * s->value_dim;
+}
 
 static pl_stage delta_gates_prepare(const pl_run *run, const int32_t *op) {
   pl_delta s = delta_shape(run, op);
@@ -115,7 +120,7 @@ static void delta_gates_work(const pl_run *run, const int32_t *op, int64_t from,
     const float *x = pl_at(run, op[GATED_DELTA_CONV], row, delta_conv_width(&s)) + which * s.key_dim;
     float *out = s.qk + (row * 2 * s.key_heads + which) * s.key_dim;
     const f32x16 scale = v_set(1.0f / sqrtf(pl_dot(x, x, s.key_dim) + (float)1e-6));
-    FOR_LANES(i, left, s.key_dim) {
+    FOR_LANES (i, left, s.key_dim) {
       int lanes = LANES_LEFT(left);
       f32x16 n = v_mul(v_load_n(x + i, lanes), scale);
       if (plan->mtplx) n = v_act(plan, n);
@@ -145,40 +150,47 @@ typedef struct {
   float decay, beta;
 } pl_delta_token;
 
-/* S = decay * S from `in` to `to`; kv += k * S. The vectors are `nv` (a constant) wide, the last `lanes` of them used. */
+/* S = decay * S from `in` to `to`; kv += k * S. The vectors are `nv` (a constant) wide, the last `lanes` of them used.
+ */
 INLINE void delta_decay(const int nv, const pl_delta_token *t, int64_t key_dim, const float *in, int64_t in_stride,
                         float *to, int lanes, f32x16 *kv) {
   const f32x16 decay = v_set(t->decay);
   f32x16 sum[DELTA_VECTORS];
-  UNROLL for (int c = 0; c < nv; c++) sum[c] = v_zero();
+  UNROLL
+  for (int c = 0; c < nv; c++) sum[c] = v_zero();
   for (int64_t i = 0; i < key_dim; i++) {
     const f32x16 k = v_set(t->k[i]);
-    UNROLL for (int c = 0; c < nv; c++) {
+    UNROLL
+    for (int c = 0; c < nv; c++) {
       f32x16 s = v_mul(decay, v_load_n(in + i * in_stride + c * 16, c == nv - 1 ? lanes : 16));
       sum[c] = v_fma(k, s, sum[c]);
       v_store(to + i * DELTA_COLUMNS + c * 16, s);
     }
   }
-  UNROLL for (int c = 0; c < nv; c++) kv[c] = sum[c];
+  UNROLL
+  for (int c = 0; c < nv; c++) kv[c] = sum[c];
 }
 
 /* S = fma(k, delta, S); o += q * S; written to `to`. */
 INLINE void delta_update(const int nv, const pl_delta_token *t, int64_t key_dim, const float *in, float *to,
                          int64_t to_stride, int lanes, const f32x16 *delta, f32x16 *o) {
   f32x16 sum[DELTA_VECTORS], d[DELTA_VECTORS];
-  UNROLL for (int c = 0; c < nv; c++) {
+  UNROLL
+  for (int c = 0; c < nv; c++) {
     sum[c] = v_zero();
     d[c] = delta[c];
   }
   for (int64_t i = 0; i < key_dim; i++) {
     const f32x16 k = v_set(t->k[i]), q = v_set(t->q[i]);
-    UNROLL for (int c = 0; c < nv; c++) {
+    UNROLL
+    for (int c = 0; c < nv; c++) {
       f32x16 s = v_fma(k, d[c], v_load(in + i * DELTA_COLUMNS + c * 16));
       sum[c] = v_fma(q, s, sum[c]);
       v_store_n(to + i * to_stride + c * 16, s, c == nv - 1 ? lanes : 16);
     }
   }
-  UNROLL for (int c = 0; c < nv; c++) o[c] = sum[c];
+  UNROLL
+  for (int c = 0; c < nv; c++) o[c] = sum[c];
 }
 
 /* The update of one token and the decay of the next in one pass. */
@@ -186,14 +198,16 @@ INLINE void delta_step(const int nv, const pl_delta_token *t, const pl_delta_tok
                        const f32x16 *delta, f32x16 *o, f32x16 *kv) {
   const f32x16 decay = v_set(next->decay);
   f32x16 out[DELTA_VECTORS], sum[DELTA_VECTORS], d[DELTA_VECTORS];
-  UNROLL for (int c = 0; c < nv; c++) {
+  UNROLL
+  for (int c = 0; c < nv; c++) {
     out[c] = v_zero();
     sum[c] = v_zero();
     d[c] = delta[c];
   }
   for (int64_t i = 0; i < key_dim; i++) {
     const f32x16 k = v_set(t->k[i]), q = v_set(t->q[i]), k2 = v_set(next->k[i]);
-    UNROLL for (int c = 0; c < nv; c++) {
+    UNROLL
+    for (int c = 0; c < nv; c++) {
       float *at = state + i * DELTA_COLUMNS + c * 16;
       f32x16 s = v_fma(k, d[c], v_load(at));
       out[c] = v_fma(q, s, out[c]);
@@ -202,7 +216,8 @@ INLINE void delta_step(const int nv, const pl_delta_token *t, const pl_delta_tok
       v_store(at, s);
     }
   }
-  UNROLL for (int c = 0; c < nv; c++) {
+  UNROLL
+  for (int c = 0; c < nv; c++) {
     o[c] = out[c];
     kv[c] = sum[c];
   }
@@ -216,8 +231,8 @@ INLINE pl_delta_token delta_token(const pl_delta *s, int64_t row, int64_t head) 
 }
 
 /* `nv` vectors of columns from `column`, the last of them `lanes` wide, through all rows of a sequence. */
-INLINE void delta_columns(const int nv, const pl_run *run, const int32_t *op, const pl_delta *s, const pl_sequence *sequence,
-                          int64_t head, int64_t column, int lanes, float *state) {
+INLINE void delta_columns(const int nv, const pl_run *run, const int32_t *op, const pl_delta *s,
+                          const pl_sequence *sequence, int64_t head, int64_t column, int lanes, float *state) {
   const int64_t at = head * s->key_dim * s->value_dim + column, conv_width = delta_conv_width(s);
   const float *in = (const float *)(sequence->fixed_in + op[GATED_DELTA_STATE]) + at;
   float *fresh = (float *)(sequence->fixed_out + op[GATED_DELTA_STATE]) + at;
@@ -226,9 +241,11 @@ INLINE void delta_columns(const int nv, const pl_run *run, const int32_t *op, co
   pl_delta_token token = delta_token(s, sequence->row_start, head);
   delta_decay(nv, &token, s->key_dim, in, s->value_dim, state, lanes, kv);
   for (int64_t row = sequence->row_start; row < end; row++) {
-    const float *v = pl_at(run, op[GATED_DELTA_CONV], row, conv_width) + 2 * s->key_heads * s->key_dim + head * s->value_dim + column;
+    const float *v = pl_at(run, op[GATED_DELTA_CONV], row, conv_width) + 2 * s->key_heads * s->key_dim +
+                     head * s->value_dim + column;
     const f32x16 beta = v_set(token.beta);
-    UNROLL for (int c = 0; c < nv; c++) {
+    UNROLL
+    for (int c = 0; c < nv; c++) {
       delta[c] = v_mul(beta, v_sub(v_load_n(v + c * 16, c == nv - 1 ? lanes : 16), kv[c]));
     }
     if (row + 1 < end) {
@@ -239,7 +256,8 @@ INLINE void delta_columns(const int nv, const pl_run *run, const int32_t *op, co
       delta_update(nv, &token, s->key_dim, state, fresh, s->value_dim, lanes, delta, o);
     }
     float *out = pl_at(run, op[GATED_DELTA_OUT], row, s->value_heads * s->value_dim) + head * s->value_dim + column;
-    UNROLL for (int c = 0; c < nv; c++) v_store_n(out + c * 16, v_act(run->plan, o[c]), c == nv - 1 ? lanes : 16);
+    UNROLL
+    for (int c = 0; c < nv; c++) v_store_n(out + c * 16, v_act(run->plan, o[c]), c == nv - 1 ? lanes : 16);
   }
 }
 
@@ -252,10 +270,14 @@ static void delta_work(const pl_run *run, const int32_t *op, int64_t from, int64
     const int64_t head = unit / cuts % s.value_heads, column = unit % cuts * DELTA_COLUMNS;
     const int64_t columns = pl_min(DELTA_COLUMNS, s.value_dim - column), vectors = pl_ceil_div(columns, 16);
     const int lanes = (int)(columns - (vectors - 1) * 16);
-    if (vectors == 4) delta_columns(4, run, op, &s, sequence, head, column, lanes, state);
-    else if (vectors == 3) delta_columns(3, run, op, &s, sequence, head, column, lanes, state);
-    else if (vectors == 2) delta_columns(2, run, op, &s, sequence, head, column, lanes, state);
-    else delta_columns(1, run, op, &s, sequence, head, column, lanes, state);
+    if (vectors == 4)
+      delta_columns(4, run, op, &s, sequence, head, column, lanes, state);
+    else if (vectors == 3)
+      delta_columns(3, run, op, &s, sequence, head, column, lanes, state);
+    else if (vectors == 2)
+      delta_columns(2, run, op, &s, sequence, head, column, lanes, state);
+    else
+      delta_columns(1, run, op, &s, sequence, head, column, lanes, state);
   }
 }
 

@@ -1,9 +1,11 @@
 /* The op table's rules, op by op, for the words of a plan. See plan-check.h. */
 #include "plan-check.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+
+#include "plan-check-attention.h"
+#include "plan-fields.h"
 
 bool pl_refuse(pl_check *c, const char *format, ...) {
   int n = snprintf(c->error, PL_ERROR_BYTES, "op %d (%s): ", c->index, c->name);
@@ -13,144 +15,6 @@ bool pl_refuse(pl_check *c, const char *format, ...) {
   va_end(args);
   return false;
 }
-
-/* ---- single fields ---- */
-
-static bool size_field(pl_check *c, const char *field, int32_t value, int32_t most) {
-  if (value >= 1 && value <= most) return true;
-  return pl_refuse(c, "%s = %d is not between 1 and %d", field, value, most);
-}
-static bool any_size(pl_check *c, const char *field, int32_t value) { return size_field(c, field, value, INT32_MAX); }
-
-static bool bit_field(pl_check *c, const char *field, int32_t value) {
-  return value == 0 || value == 1 || pl_refuse(c, "%s = %d is neither 0 nor 1", field, value);
-}
-
-static bool positive_float(pl_check *c, const char *field, int32_t bits) {
-  float x = pl_float(bits);
-  return (isfinite(x) && x > 0) || pl_refuse(c, "%s is not a positive finite number", field);
-}
-
-static bool divides(pl_check *c, const char *part_name, int32_t part, const char *whole_name, int32_t whole) {
-  return whole % part == 0 || pl_refuse(c, "%s = %d does not divide %s = %d", part_name, part, whole_name, whole);
-}
-
-/* A product of sizes, or -1 when it is beyond any workspace. */
-static int64_t times(int64_t a, int64_t b) {
-  int64_t product;
-  return a < 0 || b < 0 || __builtin_mul_overflow(a, b, &product) || product > (1ll << 40) ? -1 : product;
-}
-
-/* A buffer of `rows` rows of `width` words: inside the workspace, remembered for the overlap check. */
-static bool buffer(pl_check *c, const char *field, int32_t offset, pl_access access, int64_t rows, int64_t width) {
-  int64_t words = times(rows, width);
-  if (offset < 0) return pl_refuse(c, "%s = %d is no offset in the workspace", field, offset);
-  if (words < 0 || offset + words > c->plan->workspace_words) {
-    return pl_refuse(c, "%s at word %d passes the workspace of %lld", field, offset, (long long)c->plan->workspace_words);
-  }
-  c->extents[c->extent_count++] = (pl_extent){field, access, offset, words};
-  return true;
-}
-
-static bool overlaps(const pl_extent *a, const pl_extent *b) {
-  return a->words > 0 && a->offset < b->offset + b->words && b->offset < a->offset + a->words;
-}
-
-/* No output may touch another buffer of the op, except where the op table lets it be the very same one. */
-static bool apart(pl_check *c) {
-  for (int i = 0; i < c->extent_count; i++) {
-    const pl_extent *written = &c->extents[i];
-    if (written->access != PL_OUT) continue;
-    for (int j = 0; j < c->extent_count; j++) {
-      const pl_extent *other = &c->extents[j];
-      if (i == j || (other->access == PL_SAME && other->offset == written->offset)) continue;
-      if (overlaps(written, other)) return pl_refuse(c, "%s overlaps %s", written->field, other->field);
-    }
-  }
-  return true;
-}
-
-/* A weight of at least `elements`; `vector`: float32, as the op reads it. Returns what is there beyond, if asked. */
-static bool weight(pl_check *c, const char *field, int32_t index, int64_t elements, bool vector, int64_t *available) {
-  if (index < 0 || index >= c->plan->weight_count) {
-    return pl_refuse(c, "%s = %d is no index of %d weights", field, index, c->plan->weight_count);
-  }
-  const pl_weight *w = &c->plan->weights[index];
-  if (vector && w->dtype != DTYPE_F32) return pl_refuse(c, "%s = %d is not float32", field, index);
-  int64_t bytes = c->available(c->context, (uint64_t)(uintptr_t)w->data);
-  if (elements < 0 || bytes / pl_dtype_bytes(w->dtype) < elements) {
-    return pl_refuse(c, "%s = %d: %lld elements do not lie in memory of this backend", field, index, (long long)elements);
-  }
-  if (available) *available = bytes / pl_dtype_bytes(w->dtype);
-  return true;
-}
-static bool vector(pl_check *c, const char *field, int32_t index, int64_t elements) {
-  return weight(c, field, index, elements, true, NULL);
-}
-static bool matrix(pl_check *c, const char *field, int32_t index, int64_t rows, int64_t columns) {
-  return weight(c, field, index, times(rows, columns), false, NULL);
-}
-
-static bool fixed(pl_check *c, const char *field, int32_t offset, int64_t words) {
-  if (offset < 0 || offset % 4 != 0 || words < 0) return pl_refuse(c, "%s = %d is no float32 offset in a slab", field, offset);
-  int64_t end = offset + words * 4;
-  if (end > c->plan->fixed_bytes) c->plan->fixed_bytes = end;
-  return true;
-}
-
-static bool page(pl_check *c, const char *field, int32_t offset, int64_t elements) {
-  const int64_t size = c->plan->kv_type ? 2 : 4;
-  if (offset < 0 || offset % size != 0 || elements < 0) return pl_refuse(c, "%s = %d is no element offset in a page", field, offset);
-  int64_t end = offset + elements * size;
-  if (end > c->plan->page_bytes) c->plan->page_bytes = end;
-  return true;
-}
-
-/* `always`: lowering 0 is the standalone table and not the ordinary sigmoid. */
-static bool lowering(pl_check *c, int32_t value, bool always) {
-  if (!bit_field(c, "lowering", value)) return false;
-  if (!c->plan->act || (value == 0 && !always) || c->plan->tables[value]) return true;
-  return pl_refuse(c, "lowering = %d needs a table that the header does not name", value);
-}
-
-/* A rotary table; positions are bounded by its memory. */
-static bool rope(pl_check *c, int32_t index, int32_t rotary, int32_t dim) {
-  int64_t elements = 0;
-  if (!any_size(c, "rotary", rotary)) return false;
-  if (rotary % 2 != 0 || rotary > dim) return pl_refuse(c, "rotary = %d is odd or above dim = %d", rotary, dim);
-  if (!weight(c, "rope", index, rotary, true, &elements)) return false;
-  if (elements / rotary < c->plan->position_limit) c->plan->position_limit = elements / rotary;
-  return true;
-}
-
-static bool block_fits(pl_check *c, int32_t block) {
-  return any_size(c, "block", block) && divides(c, "block", block, "pageTokens", c->plan->page_tokens);
-}
-
-static bool head_dim(pl_check *c, int32_t dim) {
-  if (!size_field(c, "dim", dim, PL_MAX_DIM)) return false;
-  if (dim > c->plan->max_dim) c->plan->max_dim = dim;
-  return true;
-}
-
-static bool shared(pl_check *c, int64_t per_row, int64_t bytes) {
-  if (per_row < 0 || bytes < 0) return pl_refuse(c, "its sizes are absurd");
-  if (per_row > c->plan->shared_bytes_per_row) c->plan->shared_bytes_per_row = per_row;
-  if (bytes > c->plan->shared_bytes) c->plan->shared_bytes = bytes;
-  return true;
-}
-
-enum { MOST_SUBROWS = 64 };
-/* 0: the trunk's rows, 1: the selected ones, n >= 2: n rows for each of the trunk. */
-static int64_t rows_of(const pl_check *c, int32_t rows) {
-  return rows == 1 ? c->plan->out_capacity : times(c->plan->row_capacity, rows ? rows : 1);
-}
-static bool rows_field(pl_check *c, int32_t rows) {
-  if (rows >= 0 && rows <= MOST_SUBROWS) return true;
-  return pl_refuse(c, "rows = %d is not in 0 to %d", rows, MOST_SUBROWS);
-}
-
-/* ---- ops ---- */
 
 static bool check_embed(pl_check *c, const int32_t *op, int64_t R) {
   int64_t elements = 0;
@@ -168,7 +32,8 @@ static bool check_norm(pl_check *c, const int32_t *op) {
   const int32_t width = op[NORM_WIDTH];
   return rows_field(c, op[NORM_ROWS]) && any_size(c, "width", width) && any_size(c, "group", op[NORM_GROUP]) &&
          divides(c, "group", op[NORM_GROUP], "width", width) && positive_float(c, "eps", op[NORM_EPS]) &&
-         vector(c, "gain", op[NORM_GAIN], width) && buffer(c, "in", op[NORM_IN], PL_SAME, rows_of(c, op[NORM_ROWS]), width) &&
+         vector(c, "gain", op[NORM_GAIN], width) &&
+         buffer(c, "in", op[NORM_IN], PL_SAME, rows_of(c, op[NORM_ROWS]), width) &&
          buffer(c, "out", op[NORM_OUT], PL_OUT, rows_of(c, op[NORM_ROWS]), width);
 }
 
@@ -186,7 +51,8 @@ static bool check_linear(pl_check *c, const int32_t *op) {
       return pl_refuse(c, "outColumn = %d and outs = %d pass outWidth = %d", column, outs, width);
     }
     if (s[SEGMENT_BIAS] != -1 && !vector(c, "bias", s[SEGMENT_BIAS], outs)) return false;
-    if (!matrix(c, "weight", s[SEGMENT_WEIGHT], outs, k) || !buffer(c, "out", s[SEGMENT_OUT], PL_OUT, rows, width) || !apart(c)) {
+    if (!matrix(c, "weight", s[SEGMENT_WEIGHT], outs, k) || !buffer(c, "out", s[SEGMENT_OUT], PL_OUT, rows, width) ||
+        !apart(c)) {
       return false;
     }
   }
@@ -201,7 +67,8 @@ static bool check_hc_act(pl_check *c, const int32_t *op) {
     return false;
   }
   if (op[HC_ACT_INJECT] == -1) return true;
-  return lowering(c, op[HC_ACT_LOWERING], true) && buffer(c, "inject", op[HC_ACT_INJECT], PL_OUT, rows, op[HC_ACT_STREAMS]);
+  return lowering(c, op[HC_ACT_LOWERING], true) &&
+         buffer(c, "inject", op[HC_ACT_INJECT], PL_OUT, rows, op[HC_ACT_STREAMS]);
 }
 
 static bool check_hc_mix(pl_check *c, const int32_t *op) {
@@ -210,7 +77,8 @@ static bool check_hc_mix(pl_check *c, const int32_t *op) {
     return false;
   }
   const int64_t rows = rows_of(c, op[HC_MIX_ROWS]), width = times(op[HC_MIX_HIDDEN], op[HC_MIX_STREAMS]);
-  return buffer(c, "mix", op[HC_MIX_MIX], PL_IN, rows, width) && buffer(c, "normed", op[HC_MIX_NORMED], PL_IN, rows, width) &&
+  return buffer(c, "mix", op[HC_MIX_MIX], PL_IN, rows, width) &&
+         buffer(c, "normed", op[HC_MIX_NORMED], PL_IN, rows, width) &&
          buffer(c, "out", op[HC_MIX_OUT], PL_OUT, rows, op[HC_MIX_HIDDEN]);
 }
 
@@ -218,13 +86,15 @@ static bool check_hc_write(pl_check *c, const int32_t *op, int64_t R) {
   const int32_t hidden = op[HC_WRITE_HIDDEN], streams = op[HC_WRITE_STREAMS];
   return any_size(c, "hidden", hidden) && any_size(c, "streams", streams) &&
          buffer(c, "residual", op[HC_WRITE_RESIDUAL], PL_OUT, R, times(hidden, streams)) &&
-         (op[HC_WRITE_INJECT] == -1 || buffer(c, "inject", op[HC_WRITE_INJECT], PL_IN, R, streams)) && buffer(c, "y", op[HC_WRITE_Y], PL_IN, R, hidden);
+         (op[HC_WRITE_INJECT] == -1 || buffer(c, "inject", op[HC_WRITE_INJECT], PL_IN, R, streams)) &&
+         buffer(c, "y", op[HC_WRITE_Y], PL_IN, R, hidden);
 }
 
 static bool check_conv(pl_check *c, const int32_t *op, int64_t R) {
   const int32_t channels = op[CONV_CHANNELS], kernel = op[CONV_KERNEL];
   return any_size(c, "channels", channels) && size_field(c, "kernel", kernel, PL_MAX_KERNEL) &&
-         size_field(c, "dilation", op[CONV_DILATION], 1 << 20) && vector(c, "weight", op[CONV_WEIGHT], times(channels, kernel)) &&
+         size_field(c, "dilation", op[CONV_DILATION], 1 << 20) &&
+         vector(c, "weight", op[CONV_WEIGHT], times(channels, kernel)) &&
          fixed(c, "state", op[CONV_STATE], times(times(kernel - 1, op[CONV_DILATION]), channels)) &&
          buffer(c, "in", op[CONV_IN], PL_IN, R, channels) && buffer(c, "out", op[CONV_OUT], PL_OUT, R, channels);
 }
@@ -241,78 +111,21 @@ static bool check_gated_delta(pl_check *c, const int32_t *op, int64_t R) {
   if (keys < 0 || values < 0) return pl_refuse(c, "its heads are absurdly large");
   return vector(c, "negExpA", op[GATED_DELTA_NEG_EXP_A], value_heads) &&
          vector(c, "dtBias", op[GATED_DELTA_DT_BIAS], value_heads) &&
-         fixed(c, "state", op[GATED_DELTA_STATE], times(values, key_dim)) && shared(c, (keys + 2ll * value_heads) * 4, 0) &&
-         buffer(c, "conv", op[GATED_DELTA_CONV], PL_IN, R, keys + values) && buffer(c, "a", op[GATED_DELTA_A], PL_IN, R, value_heads) &&
-         buffer(c, "b", op[GATED_DELTA_B], PL_IN, R, value_heads) && buffer(c, "out", op[GATED_DELTA_OUT], PL_OUT, R, values);
+         fixed(c, "state", op[GATED_DELTA_STATE], times(values, key_dim)) &&
+         shared(c, (keys + 2ll * value_heads) * 4, 0) &&
+         buffer(c, "conv", op[GATED_DELTA_CONV], PL_IN, R, keys + values) &&
+         buffer(c, "a", op[GATED_DELTA_A], PL_IN, R, value_heads) &&
+         buffer(c, "b", op[GATED_DELTA_B], PL_IN, R, value_heads) &&
+         buffer(c, "out", op[GATED_DELTA_OUT], PL_OUT, R, values);
 }
 
 static bool check_gated_norm(pl_check *c, const int32_t *op, int64_t R) {
   const int64_t width = times(op[GATED_NORM_HEADS], op[GATED_NORM_DIM]);
   return any_size(c, "heads", op[GATED_NORM_HEADS]) && any_size(c, "dim", op[GATED_NORM_DIM]) &&
          bit_field(c, "silu", op[GATED_NORM_SILU]) && positive_float(c, "eps", op[GATED_NORM_EPS]) &&
-         vector(c, "weight", op[GATED_NORM_WEIGHT], op[GATED_NORM_DIM]) && buffer(c, "in", op[GATED_NORM_IN], PL_IN, R, width) &&
-         buffer(c, "z", op[GATED_NORM_Z], PL_IN, R, width) && buffer(c, "out", op[GATED_NORM_OUT], PL_OUT, R, width);
-}
-
-static bool check_attention_prep(pl_check *c, const int32_t *op, int64_t R) {
-  const int32_t heads = op[ATTENTION_PREP_HEADS], kv_heads = op[ATTENTION_PREP_KV_HEADS], dim = op[ATTENTION_PREP_DIM];
-  const int64_t elements = times(times(kv_heads, c->plan->page_tokens), dim);
-  return any_size(c, "heads", heads) && any_size(c, "kvHeads", kv_heads) && divides(c, "kvHeads", kv_heads, "heads", heads) &&
-         head_dim(c, dim) && rope(c, op[ATTENTION_PREP_ROPE], op[ATTENTION_PREP_ROTARY], dim) &&
-         positive_float(c, "eps", op[ATTENTION_PREP_EPS]) && vector(c, "qGain", op[ATTENTION_PREP_Q_GAIN], dim) &&
-         vector(c, "kGain", op[ATTENTION_PREP_K_GAIN], dim) && page(c, "keys", op[ATTENTION_PREP_KEYS], elements) &&
-         page(c, "values", op[ATTENTION_PREP_VALUES], elements) &&
-         buffer(c, "q", op[ATTENTION_PREP_Q], PL_IN, R, times(2, times(heads, dim))) &&
-         buffer(c, "k", op[ATTENTION_PREP_K], PL_IN, R, times(kv_heads, dim)) &&
-         buffer(c, "v", op[ATTENTION_PREP_V], PL_IN, R, times(kv_heads, dim)) &&
-         buffer(c, "outQ", op[ATTENTION_PREP_OUT_Q], PL_OUT, R, times(heads, dim));
-}
-
-static bool check_index_prep(pl_check *c, const int32_t *op, int64_t R) {
-  const int32_t heads = op[INDEX_PREP_HEADS], dim = op[INDEX_PREP_DIM];
-  return size_field(c, "heads", heads, PL_MAX_INDEX_HEADS) && head_dim(c, dim) &&
-         rope(c, op[INDEX_PREP_ROPE], op[INDEX_PREP_ROTARY], dim) && positive_float(c, "eps", op[INDEX_PREP_EPS]) &&
-         vector(c, "qGain", op[INDEX_PREP_Q_GAIN], dim) && page(c, "raw", op[INDEX_PREP_RAW], times(c->plan->page_tokens, dim)) &&
-         buffer(c, "qk", op[INDEX_PREP_QK], PL_IN, R, times(heads + 1, dim)) &&
-         buffer(c, "outQ", op[INDEX_PREP_OUT_Q], PL_OUT, R, times(heads, dim));
-}
-
-static bool check_index_blocks(pl_check *c, const int32_t *op) {
-  const int32_t dim = op[INDEX_BLOCKS_DIM], block = op[INDEX_BLOCKS_BLOCK];
-  return head_dim(c, dim) && block_fits(c, block) && rope(c, op[INDEX_BLOCKS_ROPE], op[INDEX_BLOCKS_ROTARY], dim) &&
-         positive_float(c, "eps", op[INDEX_BLOCKS_EPS]) && vector(c, "kGain", op[INDEX_BLOCKS_K_GAIN], dim) &&
-         page(c, "raw", op[INDEX_BLOCKS_RAW], times(c->plan->page_tokens, dim)) &&
-         page(c, "blocks", op[INDEX_BLOCKS_BLOCKS], times(c->plan->page_tokens / block, dim));
-}
-
-static bool check_index_select(pl_check *c, const int32_t *op, int64_t R) {
-  const int32_t heads = op[INDEX_SELECT_HEADS], dim = op[INDEX_SELECT_DIM], block = op[INDEX_SELECT_BLOCK];
-  const int32_t budget = op[INDEX_SELECT_BUDGET_BLOCKS];
-  c->plan->selects = true;
-  return size_field(c, "heads", heads, PL_MAX_INDEX_HEADS) && head_dim(c, dim) && block_fits(c, block) &&
-         any_size(c, "budgetBlocks", budget) && page(c, "blocks", op[INDEX_SELECT_BLOCKS], times(c->plan->page_tokens / block, dim)) &&
-         buffer(c, "q", op[INDEX_SELECT_Q], PL_IN, R, times(heads, dim)) &&
-         buffer(c, "out", op[INDEX_SELECT_OUT], PL_OUT, R, 1ll + budget);
-}
-
-static bool check_attention(pl_check *c, const int32_t *op, int64_t R) {
-  const int32_t heads = op[ATTENTION_HEADS], kv_heads = op[ATTENTION_KV_HEADS], dim = op[ATTENTION_DIM];
-  const int64_t width = times(heads, dim);
-  c->plan->attends = true;
-  if (!any_size(c, "heads", heads) || !any_size(c, "kvHeads", kv_heads) || !divides(c, "kvHeads", kv_heads, "heads", heads) ||
-      !head_dim(c, dim) || !lowering(c, op[ATTENTION_LOWERING], true) || !positive_float(c, "scale", op[ATTENTION_SCALE])) {
-    return false;
-  }
-  const int64_t elements = times(times(kv_heads, c->plan->page_tokens), dim);
-  if (!page(c, "keys", op[ATTENTION_KEYS], elements) || !page(c, "values", op[ATTENTION_VALUES], elements)) return false;
-  if (op[ATTENTION_SELECT] == -1) {
-    if (op[ATTENTION_BLOCK] < 0 || op[ATTENTION_BUDGET_BLOCKS] < 0) return pl_refuse(c, "block or budgetBlocks is negative");
-  } else if (!block_fits(c, op[ATTENTION_BLOCK]) || !any_size(c, "budgetBlocks", op[ATTENTION_BUDGET_BLOCKS]) ||
-             !buffer(c, "select", op[ATTENTION_SELECT], PL_IN, R, 1ll + op[ATTENTION_BUDGET_BLOCKS])) {
-    return false;
-  }
-  return buffer(c, "q", op[ATTENTION_Q], PL_IN, R, width) && buffer(c, "packed", op[ATTENTION_PACKED], PL_IN, R, times(2, width)) &&
-         buffer(c, "out", op[ATTENTION_OUT], PL_OUT, R, width);
+         vector(c, "weight", op[GATED_NORM_WEIGHT], op[GATED_NORM_DIM]) &&
+         buffer(c, "in", op[GATED_NORM_IN], PL_IN, R, width) && buffer(c, "z", op[GATED_NORM_Z], PL_IN, R, width) &&
+         buffer(c, "out", op[GATED_NORM_OUT], PL_OUT, R, width);
 }
 
 static bool experts_field(pl_check *c, int32_t experts, int32_t top_k) {
@@ -328,7 +141,8 @@ static bool check_router(pl_check *c, const int32_t *op, int64_t R) {
   const int32_t top_k = op[ROUTER_TOP_K];
   return chosen_experts(c, op[ROUTER_EXPERTS], top_k) && bit_field(c, "normalise", op[ROUTER_NORMALISE]) &&
          buffer(c, "logits", op[ROUTER_LOGITS], PL_IN, R, op[ROUTER_EXPERTS]) &&
-         buffer(c, "outIndex", op[ROUTER_OUT_INDEX], PL_OUT, R, top_k) && buffer(c, "outWeight", op[ROUTER_OUT_WEIGHT], PL_OUT, R, top_k);
+         buffer(c, "outIndex", op[ROUTER_OUT_INDEX], PL_OUT, R, top_k) &&
+         buffer(c, "outWeight", op[ROUTER_OUT_WEIGHT], PL_OUT, R, top_k);
 }
 
 static bool check_moe_group(pl_check *c, const int32_t *op, int64_t R) {
@@ -338,9 +152,11 @@ static bool check_moe_group(pl_check *c, const int32_t *op, int64_t R) {
          buffer(c, "outList", op[MOE_GROUP_OUT_LIST], PL_OUT, R, top_k);
 }
 
-static bool expert_matrices(pl_check *c, const char *field, int32_t first, int32_t experts, int64_t rows, int64_t columns) {
+static bool expert_matrices(pl_check *c, const char *field, int32_t first, int32_t experts, int64_t rows,
+                            int64_t columns) {
   if (first < 0 || (int64_t)first + experts > c->plan->weight_count) {
-    return pl_refuse(c, "%s = %d and %d experts pass the table of %d weights", field, first, experts, c->plan->weight_count);
+    return pl_refuse(c, "%s = %d and %d experts pass the table of %d weights", field, first, experts,
+                     c->plan->weight_count);
   }
   for (int32_t e = 0; e < experts; e++) {
     if (!matrix(c, field, first + e, rows, columns)) return false;
@@ -349,11 +165,14 @@ static bool expert_matrices(pl_check *c, const char *field, int32_t first, int32
 }
 
 static bool check_moe_up(pl_check *c, const int32_t *op, int64_t R) {
-  const int32_t hidden = op[MOE_UP_HIDDEN], width = op[MOE_UP_WIDTH], experts = op[MOE_UP_EXPERTS], top_k = op[MOE_UP_TOP_K];
+  const int32_t hidden = op[MOE_UP_HIDDEN], width = op[MOE_UP_WIDTH], experts = op[MOE_UP_EXPERTS],
+                top_k = op[MOE_UP_TOP_K];
   return any_size(c, "hidden", hidden) && any_size(c, "width", width) && experts_field(c, experts, top_k) &&
          expert_matrices(c, "gate", op[MOE_UP_GATE], experts, width, hidden) &&
-         expert_matrices(c, "up", op[MOE_UP_UP], experts, width, hidden) && buffer(c, "in", op[MOE_UP_IN], PL_IN, R, hidden) &&
-         buffer(c, "offsets", op[MOE_UP_OFFSETS], PL_IN, 1, experts + 1ll) && buffer(c, "list", op[MOE_UP_LIST], PL_IN, R, top_k) &&
+         expert_matrices(c, "up", op[MOE_UP_UP], experts, width, hidden) &&
+         buffer(c, "in", op[MOE_UP_IN], PL_IN, R, hidden) &&
+         buffer(c, "offsets", op[MOE_UP_OFFSETS], PL_IN, 1, experts + 1ll) &&
+         buffer(c, "list", op[MOE_UP_LIST], PL_IN, R, top_k) &&
          buffer(c, "out", op[MOE_UP_OUT], PL_OUT, R, times(top_k, width));
 }
 
@@ -363,16 +182,20 @@ static bool check_moe_down(pl_check *c, const int32_t *op, int64_t R) {
   return any_size(c, "hidden", hidden) && any_size(c, "width", width) && experts_field(c, experts, top_k) &&
          expert_matrices(c, "down", op[MOE_DOWN_DOWN], experts, hidden, width) &&
          buffer(c, "in", op[MOE_DOWN_IN], PL_IN, R, times(top_k, width)) &&
-         buffer(c, "offsets", op[MOE_DOWN_OFFSETS], PL_IN, 1, experts + 1ll) && buffer(c, "list", op[MOE_DOWN_LIST], PL_IN, R, top_k) &&
+         buffer(c, "offsets", op[MOE_DOWN_OFFSETS], PL_IN, 1, experts + 1ll) &&
+         buffer(c, "list", op[MOE_DOWN_LIST], PL_IN, R, top_k) &&
          buffer(c, "out", op[MOE_DOWN_OUT], PL_OUT, R, times(top_k, hidden));
 }
 
 static bool check_moe_combine(pl_check *c, const int32_t *op, int64_t R) {
   const int32_t hidden = op[MOE_COMBINE_HIDDEN], top_k = op[MOE_COMBINE_TOP_K];
-  return any_size(c, "hidden", hidden) && size_field(c, "topK", top_k, PL_MAX_TOP_K) && lowering(c, op[MOE_COMBINE_LOWERING], false) &&
+  return any_size(c, "hidden", hidden) && size_field(c, "topK", top_k, PL_MAX_TOP_K) &&
+         lowering(c, op[MOE_COMBINE_LOWERING], false) &&
          buffer(c, "down", op[MOE_COMBINE_DOWN], PL_IN, R, times(top_k, hidden)) &&
-         buffer(c, "weights", op[MOE_COMBINE_WEIGHTS], PL_IN, R, top_k) && buffer(c, "shared", op[MOE_COMBINE_SHARED], PL_IN, R, hidden) &&
-         buffer(c, "sharedGate", op[MOE_COMBINE_SHARED_GATE], PL_IN, R, 1) && buffer(c, "out", op[MOE_COMBINE_OUT], PL_OUT, R, hidden);
+         buffer(c, "weights", op[MOE_COMBINE_WEIGHTS], PL_IN, R, top_k) &&
+         buffer(c, "shared", op[MOE_COMBINE_SHARED], PL_IN, R, hidden) &&
+         buffer(c, "sharedGate", op[MOE_COMBINE_SHARED_GATE], PL_IN, R, 1) &&
+         buffer(c, "out", op[MOE_COMBINE_OUT], PL_OUT, R, hidden);
 }
 
 static bool check_swiglu(pl_check *c, const int32_t *op, int64_t R) {
@@ -392,9 +215,11 @@ static bool check_add(pl_check *c, const int32_t *op) {
 static bool check_ple_gate(pl_check *c, const int32_t *op, int64_t R) {
   const int32_t hidden = op[PLE_GATE_HIDDEN], streams = op[PLE_GATE_STREAMS];
   const int64_t width = times(hidden, streams);
-  return any_size(c, "hidden", hidden) && any_size(c, "streams", streams) && lowering(c, op[PLE_GATE_LOWERING], false) &&
-         positive_float(c, "rootHidden", op[PLE_GATE_ROOT_HIDDEN]) && buffer(c, "key", op[PLE_GATE_KEY], PL_IN, R, width) &&
-         buffer(c, "query", op[PLE_GATE_QUERY], PL_IN, R, width) && buffer(c, "value", op[PLE_GATE_VALUE], PL_IN, R, hidden) &&
+  return any_size(c, "hidden", hidden) && any_size(c, "streams", streams) &&
+         lowering(c, op[PLE_GATE_LOWERING], false) && positive_float(c, "rootHidden", op[PLE_GATE_ROOT_HIDDEN]) &&
+         buffer(c, "key", op[PLE_GATE_KEY], PL_IN, R, width) &&
+         buffer(c, "query", op[PLE_GATE_QUERY], PL_IN, R, width) &&
+         buffer(c, "value", op[PLE_GATE_VALUE], PL_IN, R, hidden) &&
          buffer(c, "out", op[PLE_GATE_OUT], PL_OUT, R, width);
 }
 

@@ -16,7 +16,8 @@ static bool is_bit(int32_t x) { return x == 0 || x == 1; }
 
 static bool read_header(pl_plan *plan, const pl_program *program, char *error) {
   const int32_t *h = program->code;
-  if (program->code_words < PLAN_HEADER_WORDS) return refuse(error, "header: %lld words are too few", program->code_words);
+  if (program->code_words < PLAN_HEADER_WORDS)
+    return refuse(error, "header: %lld words are too few", program->code_words);
   if (program->code_words > INT32_MAX) return refuse(error, "header: %lld words are too many", program->code_words);
   if (h[PLAN_MAGIC] != PLAN_MAGIC_VALUE) return refuse(error, "header: magic = %lld is not a plan's", h[PLAN_MAGIC]);
   if (h[PLAN_VERSION] != PLAN_VERSION_VALUE) return refuse(error, "header: version = %lld is unknown", h[PLAN_VERSION]);
@@ -27,7 +28,8 @@ static bool read_header(pl_plan *plan, const pl_program *program, char *error) {
   if (h[PLAN_PAGE_TOKENS] < 1) return refuse(error, "header: pageTokens = %lld is below 1", h[PLAN_PAGE_TOKENS]);
   if (h[PLAN_ROW_CAPACITY] < 1) return refuse(error, "header: rowCapacity = %lld is below 1", h[PLAN_ROW_CAPACITY]);
   if (h[PLAN_OUT_CAPACITY] < 0) return refuse(error, "header: outCapacity = %lld is negative", h[PLAN_OUT_CAPACITY]);
-  if (h[PLAN_WORKSPACE_WORDS] < 0) return refuse(error, "header: workspaceWords = %lld is negative", h[PLAN_WORKSPACE_WORDS]);
+  if (h[PLAN_WORKSPACE_WORDS] < 0)
+    return refuse(error, "header: workspaceWords = %lld is negative", h[PLAN_WORKSPACE_WORDS]);
   if (h[PLAN_OPS] < 0) return refuse(error, "header: ops = %lld is negative", h[PLAN_OPS]);
   if (h[PLAN_WEIGHTS] != program->weight_count) {
     return refuse(error, "header: weights = %lld is not the length of the weight table", h[PLAN_WEIGHTS]);
@@ -55,7 +57,8 @@ static bool read_weights(pl_plan *plan, const pl_program *program, char *error) 
     if (!(address >= 1.0 && address <= 9007199254740991.0) || address != (double)(uint64_t)address) {
       return refuse(error, "weight %lld: its address is no positive integer", i);
     }
-    if (program->dtypes[i] < 0 || program->dtypes[i] > DTYPE_F16) return refuse(error, "weight %lld: unknown dtype code", i);
+    if (program->dtypes[i] < 0 || program->dtypes[i] > DTYPE_F16)
+      return refuse(error, "weight %lld: unknown dtype code", i);
     plan->weights[i] = (pl_weight){(const uint8_t *)(uintptr_t)address, program->dtypes[i]};
   }
   return true;
@@ -65,7 +68,8 @@ static bool read_tables(pl_plan *plan, const int32_t *header, pl_available avail
   const int32_t index[2] = {header[PLAN_STANDALONE_TABLE], header[PLAN_FUSED_TABLE]};
   for (int i = 0; i < 2; i++) {
     if (index[i] == -1) continue;
-    if (index[i] < -1 || index[i] >= plan->weight_count) return refuse(error, "header: a table's index is %lld", index[i]);
+    if (index[i] < -1 || index[i] >= plan->weight_count)
+      return refuse(error, "header: a table's index is %lld", index[i]);
     const uint8_t *data = plan->weights[index[i]].data;
     if (available(context, (uint64_t)(uintptr_t)data) < 2 * 65536) {
       return refuse(error, "header: table %lld does not lie in memory of this backend", i);
@@ -86,13 +90,15 @@ static bool read_ops(pl_plan *plan, const pl_program *program, pl_available avai
     const int32_t *op = plan->words + at;
     const int64_t left = plan->word_count - at;
     int32_t words = 0;
-    pl_check check = {.plan = plan, .op = op, .index = index, .available = available, .context = context, .error = error};
+    pl_check check = {
+        .plan = plan, .op = op, .index = index, .available = available, .context = context, .error = error};
     check.name = pl_op_name(op[0], &words);
     if (!check.name) {
       check.name = "unknown";
       return pl_refuse(&check, "code %d is not in the op table", op[0]);
     }
-    if (left < 2 || op[1] < words || op[1] > left) return pl_refuse(&check, "its length does not fit, %lld words are left", (long long)left);
+    if (left < 2 || op[1] < words || op[1] > left)
+      return pl_refuse(&check, "its length does not fit, %lld words are left", (long long)left);
     int64_t expected = words;
     if (op[0] == OP_LINEAR) {
       if (op[LINEAR_SEGMENTS] < 1) return pl_refuse(&check, "segments = %d is below 1", op[LINEAR_SEGMENTS]);
@@ -113,7 +119,8 @@ pl_plan *pl_plan_load(const pl_program *program, pl_available available, void *c
     return NULL;
   }
   if (read_header(plan, program, error) && read_weights(plan, program, error) &&
-      read_tables(plan, program->code, available, context, error) && read_ops(plan, program, available, context, error)) {
+      read_tables(plan, program->code, available, context, error) &&
+      read_ops(plan, program, available, context, error)) {
     return plan;
   }
   pl_plan_free(plan);

@@ -2,8 +2,9 @@
  * A checked plan: the program's words copied and proved, its weights as pointers, and the sizes that a call must offer.
  *
  * Invariants: every field of every op has been checked against the op table (src/engine/plan/ops.ts) before a plan
- * exists, so kernels read fields without looking twice; buffers lie inside the workspace at their full capacity; weights
- * lie inside memory that was given to the check; what only a call can show (tokens, positions, pages) is bounded here.
+ * exists, so kernels read fields without looking twice; buffers lie inside the workspace at their full capacity;
+ * weights lie inside memory that was given to the check; what only a call can show (tokens, positions, pages) is
+ * bounded here.
  */
 #ifndef PL_PLAN_H
 #define PL_PLAN_H
@@ -16,14 +17,14 @@
 
 /* Limits of these kernels, far above any model. */
 enum {
-  PL_MAX_DIM = 4096,      /* elements of an attention or index head */
-  PL_MAX_KEY_DIM = 512,   /* rows of a recurrent state */
+  PL_MAX_DIM = 4096,    /* elements of an attention or index head */
+  PL_MAX_KEY_DIM = 512, /* rows of a recurrent state */
   PL_MAX_INDEX_HEADS = 64,
   PL_MAX_TOP_K = 256,     /* experts of a row */
   PL_MAX_EXPERTS = 65536, /* experts of a layer */
   PL_MAX_KERNEL = 64,     /* taps of a convolution */
   PL_MAX_POSITIONS = 1 << 28,
-  PL_ERROR_BYTES = 256,   /* room for an error text */
+  PL_ERROR_BYTES = 256, /* room for an error text */
 };
 
 typedef struct {

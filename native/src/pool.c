@@ -21,8 +21,9 @@ enum { SPIN_NANOSECONDS = 40000, LINE = 64 };
 
 struct pl_pool {
   /*
-   * The region's pieces: how many in the upper half, the next one in the lower. One fetch-and-add takes a piece and proves
-   * in the same word that it belongs to the current region: a region with pieces left to finish cannot be replaced.
+   * The region's pieces: how many in the upper half, the next one in the lower. One fetch-and-add takes a piece and
+   * proves in the same word that it belongs to the current region: a region with pieces left to finish cannot be
+   * replaced.
    */
   _Alignas(LINE) _Atomic uint64_t word;
   _Alignas(LINE) _Atomic uint32_t done;
@@ -79,9 +80,9 @@ int pl_available_cores(void) {
 }
 
 /*
- * Sleeping and waking is Dekker's game: one side writes that it sleeps and then looks for work (or for the end), the other
- * writes work (or the end) and then looks for sleepers. Each needs this fence between its write and its look. Sequentially
- * consistent accesses alone would do by the language, but emulators are known to reorder them.
+ * Sleeping and waking is Dekker's game: one side writes that it sleeps and then looks for work (or for the end), the
+ * other writes work (or the end) and then looks for sleepers. Each needs this fence between its write and its look.
+ * Sequentially consistent accesses alone would do by the language, but emulators are known to reorder them.
  */
 static inline void between_write_and_look(void) { atomic_thread_fence(memory_order_seq_cst); }
 
@@ -131,7 +132,8 @@ static void *help(void *argument) {
     pthread_mutex_lock(&pool->mutex);
     atomic_fetch_add(&pool->sleepers, 1);
     between_write_and_look();
-    while (!has_work(atomic_load(&pool->word)) && !atomic_load(&pool->stop)) pthread_cond_wait(&pool->work, &pool->mutex);
+    while (!has_work(atomic_load(&pool->word)) && !atomic_load(&pool->stop))
+      pthread_cond_wait(&pool->work, &pool->mutex);
     atomic_fetch_sub(&pool->sleepers, 1);
     pthread_mutex_unlock(&pool->mutex);
     idle_since = 0;

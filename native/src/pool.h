@@ -20,8 +20,8 @@ pl_pool *pl_pool_new(int threads);
 /* Ends and joins the helpers; no region may be running. */
 void pl_pool_free(pl_pool *pool);
 /*
- * Runs `pieces` pieces, piece i from bounds[i] to bounds[i + 1], taken in ascending order; returns when all are done. One
- * leader at a time.
+ * Runs `pieces` pieces, piece i from bounds[i] to bounds[i + 1], taken in ascending order; returns when all are done.
+ * One leader at a time.
  */
 void pl_pool_run(pl_pool *pool, pl_region region, void *context, const int64_t *bounds, uint32_t pieces);
 int pl_pool_threads(const pl_pool *pool);

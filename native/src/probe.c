@@ -73,7 +73,8 @@ pl_rate pl_read_bandwidth(const pl_kernels *kernels, int64_t bytes, int threads,
   pl_memory *memory = pl_memory_new();
   uint8_t *data = memory && pieces > 0 ? pl_memory_allocate(memory, pieces * PIECE_BYTES) : NULL;
   if (data) {
-    for (int64_t at = 0; at < pieces * PIECE_BYTES; at += 4096) ((volatile uint8_t *)data)[at] = 0; /* pages of its own */
+    for (int64_t at = 0; at < pieces * PIECE_BYTES; at += 4096)
+      ((volatile uint8_t *)data)[at] = 0; /* pages of its own */
     probe p = {.kernels = kernels, .data = data};
     result = measure(read_pieces, &p, pieces, (double)(pieces * PIECE_BYTES), threads, seconds);
   }

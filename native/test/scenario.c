@@ -108,8 +108,10 @@ static void add_rows(scenario *s) {
   OP(s, OP_NORM, 0, input(s, 111, 2), produced(s, "norm", R * 111), 111, 37, vector(s, 111, 0.3f, 1), EPS);
   OP(s, OP_SWIGLU, input(s, 600, 4), input(s, 600, 1), produced(s, "swiglu", R * 600), 600);
   OP(s, OP_ADD, 0, input(s, 43, 1), input(s, 43, 3), produced(s, "add", R * 43), 43);
-  OP(s, OP_GATED_NORM, input(s, 66, 0.01f), input(s, 66, 3), produced(s, "gatedNorm", R * 66), 3, 22, vector(s, 22, 0.3f, 1), EPS, 0);
-  OP(s, OP_GATED_NORM, input(s, 66, 2), input(s, 66, 3), produced(s, "gatedNorm", R * 66), 3, 22, vector(s, 22, 0.3f, 1), EPS, 1);
+  OP(s, OP_GATED_NORM, input(s, 66, 0.01f), input(s, 66, 3), produced(s, "gatedNorm", R * 66), 3, 22,
+     vector(s, 22, 0.3f, 1), EPS, 0);
+  OP(s, OP_GATED_NORM, input(s, 66, 2), input(s, 66, 3), produced(s, "gatedNorm", R * 66), 3, 22,
+     vector(s, 22, 0.3f, 1), EPS, 1);
   OP(s, OP_TAP, input(s, 29, 1), produced(s, "tap", R * 29), 29);
   OP(s, OP_GATHER, input(s, 29, 1), produced(s, "gather", 29), 29);
 }
@@ -118,8 +120,8 @@ static void add_streams(scenario *s) {
   const int R = s->rows;
   for (int32_t lowering = 0; lowering < 2; lowering++) {
     OP(s, OP_HC_ACT, 0, changed(s, "hcAct", 21, 30), 21, changed(s, "hcAct", 4, 80), 4, lowering);
-    OP(s, OP_PLE_GATE, input(s, 111, 3), input(s, 111, 1), input(s, 37, 1), produced(s, "pleGate", R * 111), 37, 3, bits(6.0828f),
-       lowering);
+    OP(s, OP_PLE_GATE, input(s, 111, 3), input(s, 111, 1), input(s, 37, 1), produced(s, "pleGate", R * 111), 37, 3,
+       bits(6.0828f), lowering);
   }
   OP(s, OP_HC_MIX, 0, input(s, 1200, 3), input(s, 1200, 1), produced(s, "hcMix", R * 600), 600, 2);
   OP(s, OP_HC_WRITE, changed(s, "hcWrite", 57, 2), input(s, 3, 1), input(s, 19, 1), 19, 3);
@@ -139,8 +141,8 @@ static void add_recurrent(scenario *s) {
   static const int32_t deltas[2][4] = {{2, 4, 20, 89}, {1, 3, 32, 64}};
   for (int i = 0; i < 2; i++) {
     const int32_t kh = deltas[i][0], vh = deltas[i][1], kd = deltas[i][2], vd = deltas[i][3];
-    OP(s, OP_GATED_DELTA, input(s, 2 * kh * kd + vh * vd, 2), input(s, vh, 5), input(s, vh, 3), produced(s, "gatedDelta", R * vh * vd),
-       kh, vh, kd, vd, vector(s, vh, 0.8f, -1), vector(s, vh, 1, 0), state);
+    OP(s, OP_GATED_DELTA, input(s, 2 * kh * kd + vh * vd, 2), input(s, vh, 5), input(s, vh, 3),
+       produced(s, "gatedDelta", R * vh * vd), kh, vh, kd, vd, vector(s, vh, 0.8f, -1), vector(s, vh, 1, 0), state);
     state += vh * kd * vd * 4;
   }
   s->fixed_bytes = FIXED_BYTES;
@@ -162,8 +164,8 @@ static void add_experts(scenario *s) {
   OP(s, OP_MOE_UP, input(s, hidden, 1), hidden, offsets, list, first[0], first[1], experts, top_k, width, up);
   OP(s, OP_MOE_DOWN, up, width, offsets, list, first[2], experts, top_k, hidden, down);
   for (int32_t lowering = 0; lowering < 2; lowering++) {
-    OP(s, OP_MOE_COMBINE, down, chosen, input(s, hidden, 1), input(s, 1, 3), hidden, top_k, produced(s, "moeCombine", R * hidden),
-       lowering);
+    OP(s, OP_MOE_COMBINE, down, chosen, input(s, hidden, 1), input(s, 1, 3), hidden, top_k,
+       produced(s, "moeCombine", R * hidden), lowering);
   }
 }
 
@@ -174,15 +176,15 @@ static void add_attention(scenario *s) {
   const int32_t keys = 16, values = keys + section, raw = values + section, blocks = raw + PAGE_TOKENS * 24 * kv_bytes;
   const int32_t rope = vector(s, POSITIONS * rotary, 1, 0), index_rope = vector(s, POSITIONS * 8, 1, 0);
   const int32_t packed = input(s, heads * 2 * dim, 2), q = produced(s, "attentionPrep", R * heads * dim);
-  OP(s, OP_ATTENTION_PREP, packed, input(s, kv_heads * dim, 2), input(s, kv_heads * dim, 1), q, heads, kv_heads, dim, rotary,
-     vector(s, dim, 0.3f, 1), vector(s, dim, 0.3f, 1), EPS, rope, keys, values);
+  OP(s, OP_ATTENTION_PREP, packed, input(s, kv_heads * dim, 2), input(s, kv_heads * dim, 1), q, heads, kv_heads, dim,
+     rotary, vector(s, dim, 0.3f, 1), vector(s, dim, 0.3f, 1), EPS, rope, keys, values);
   const int32_t index_q = produced(s, "indexPrep", R * 3 * 24), select = produced(s, "indexSelect", R * (1 + budget));
   OP(s, OP_INDEX_PREP, input(s, 4 * 24, 2), index_q, 3, 24, 8, vector(s, 24, 0.3f, 1), EPS, index_rope, raw);
   OP(s, OP_INDEX_BLOCKS, 24, block, 8, vector(s, 24, 0.3f, 1), EPS, index_rope, raw, blocks);
   OP(s, OP_INDEX_SELECT, index_q, select, 3, 24, block, budget, blocks);
   for (int32_t lowering = 0; lowering < 2; lowering++) {
-    OP(s, OP_ATTENTION, q, packed, lowering ? select : -1, produced(s, "attention", R * heads * dim), heads, kv_heads, dim, block,
-       budget, lowering, bits(0.1386f), keys, values);
+    OP(s, OP_ATTENTION, q, packed, lowering ? select : -1, produced(s, "attention", R * heads * dim), heads, kv_heads,
+       dim, block, budget, lowering, bits(0.1386f), keys, values);
   }
   s->page_bytes = PAGE_BYTES;
 }

@@ -3,7 +3,8 @@
  * runs on each instruction set.
  *
  * Invariants: equal seeds give equal scenarios; ops feed each other where integers are passed on (router to moeGroup to
- * the experts; the indexer to attention); no buffer is written twice, so that each op's output can be hashed at the end.
+ * the experts; the indexer to attention); no buffer is written twice, so that each op's output can be hashed at the
+ * end.
  */
 #ifndef PL_TEST_SCENARIO_H
 #define PL_TEST_SCENARIO_H
@@ -34,9 +35,9 @@ typedef struct {
   int32_t next_word; /* of the workspace */
   output outputs[MOST_OPS];
   int output_count;
-  float *workspace;                  /* the inputs; executions work on a copy */
+  float *workspace; /* the inputs; executions work on a copy */
   int64_t page_bytes, fixed_bytes;
-  uint8_t *pages, *slabs;            /* [sequence][page], [sequence]; copied as well */
+  uint8_t *pages, *slabs; /* [sequence][page], [sequence]; copied as well */
   uint8_t *weight_memory;
   int64_t weight_bytes;
 } scenario;

@@ -78,14 +78,25 @@ static uint8_t *copy_of(const void *data, int64_t bytes) {
 /* Runs the scenario; hashes[i] of its i-th output, then of the pages and of the slabs. False when it could not run. */
 static bool run(const scenario *s, const pl_kernels *kernels, int threads, uint64_t *hashes) {
   int32_t *code = calloc((size_t)(PLAN_HEADER_WORDS + s->word_count), 4);
-  const int32_t header[] = {PLAN_MAGIC_VALUE, PLAN_VERSION_VALUE, s->op_count, s->law.act, s->law.mtplx, s->law.kv_type, PAGE_TOKENS,
-                            s->rows, 1, s->next_word, 0, 1, s->weight_count};
+  const int32_t header[] = {PLAN_MAGIC_VALUE,
+                            PLAN_VERSION_VALUE,
+                            s->op_count,
+                            s->law.act,
+                            s->law.mtplx,
+                            s->law.kv_type,
+                            PAGE_TOKENS,
+                            s->rows,
+                            1,
+                            s->next_word,
+                            0,
+                            1,
+                            s->weight_count};
   memcpy(code, header, sizeof header);
   memcpy(code + PLAN_HEADER_WORDS, s->words, (size_t)s->word_count * 4);
   const pl_program program = {code, PLAN_HEADER_WORDS + s->word_count, s->addresses, s->dtypes, s->weight_count};
   const int64_t page_bytes = MOST_SEQUENCES * MOST_PAGES * s->page_bytes, slab_bytes = MOST_SEQUENCES * s->fixed_bytes;
-  memory m = {(float *)copy_of(s->workspace, s->next_word * 4), copy_of(s->pages, page_bytes), copy_of(s->slabs, slab_bytes),
-              calloc(1, (size_t)slab_bytes)};
+  memory m = {(float *)copy_of(s->workspace, s->next_word * 4), copy_of(s->pages, page_bytes),
+              copy_of(s->slabs, slab_bytes), calloc(1, (size_t)slab_bytes)};
   double *block = calloc(1 << 16, 8);
   char error[PL_ERROR_BYTES] = "no memory";
   pl_call call = {0};
