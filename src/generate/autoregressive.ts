@@ -8,14 +8,12 @@
  * forwards, alone or among other sequences, cannot change an id.
  */
 import { PlumblineError } from '../errors.js';
-import type { ForwardRequest, ForwardResult, LanguageModel, SequenceState } from '../engine/model.js';
+import type { ForwardResult, LanguageModel, SequenceState } from '../engine/model.js';
 import type { RequestSampler } from '../sample/sampler.js';
 import type { TokenId } from '../sample/token-id.js';
 import { checkRow } from '../sample/validity.js';
+import { DEFAULT_PREFILL_CHUNK, nextPromptChunk } from './prompt-chunk.js';
 import type { SpeculationReport, Step, TokenSequence, TurnEnd, Work, WorkResult } from './sequence.js';
-
-/** Tokens of a prompt chunk when nobody says; the result does not depend on it. */
-export const DEFAULT_PREFILL_CHUNK = 512;
 
 export interface AutoregressiveOptions {
   /** At least one id. The first `state.length` of them are already in the state. */
@@ -84,17 +82,12 @@ export class AutoregressiveSequence implements TokenSequence {
     const state = this.#state;
     if (state === undefined) return undefined;
     const stage = this.#stage;
-    if (stage.at === 'prompt') return { kind: 'forward', request: this.#promptRequest(state), phase: 'prefill' };
+    if (stage.at === 'prompt') {
+      const { promptTokens, prefillChunk } = this.#options;
+      return { kind: 'forward', request: nextPromptChunk(state, promptTokens, prefillChunk), phase: 'prefill' };
+    }
     if (stage.last === undefined) return undefined;
     return { kind: 'forward', request: { state, tokens: [stage.last], logits: 'last' }, phase: 'decode' };
-  }
-
-  #promptRequest(state: SequenceState): ForwardRequest {
-    const { promptTokens, prefillChunk = DEFAULT_PREFILL_CHUNK } = this.#options;
-    const lastIndex = promptTokens.length - 1;
-    if (state.length === lastIndex) return { state, tokens: promptTokens.slice(lastIndex), logits: 'last' };
-    const end = Math.min(state.length + prefillChunk, lastIndex);
-    return { state, tokens: promptTokens.slice(state.length, end), logits: 'none' };
   }
 
   take(result: WorkResult): readonly Step[] {

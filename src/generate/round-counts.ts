@@ -1,7 +1,9 @@
 /**
  * What the speculative rounds of a request did, counted as they happen.
  */
+import type { WindowOutcome } from '../sample/speculation.js';
 import type { SpeculationStats } from './sequence.js';
+import type { Round } from './speculative-stage.js';
 
 export class RoundCounts {
   readonly #how: Pick<SpeculationStats, 'mode' | 'depthPolicy' | 'maxDepth'>;
@@ -18,17 +20,29 @@ export class RoundCounts {
     this.#how = how;
   }
 
-  /** A round of the draft head: drafts that were decided, and those accepted, from depth 1. */
-  drafted(decided: number, accepted: number): void {
+  /** A verified window and what became of it. */
+  window(round: Round, { accepted, next }: WindowOutcome, stopTokenIds: ReadonlySet<number>): void {
     this.#rounds++;
+    if (round.source === 'context_copy') {
+      this.#copied(round.drafts.length, accepted.length);
+      return;
+    }
+    const last = accepted.at(-1);
+    const stopped = last !== undefined && stopTokenIds.has(last.tokenId);
+    // After an accepted stop the rest of the window is not decided.
+    const rejected = next?.origin === 'residual_correction' || (next === undefined && !stopped);
+    this.#drafted(Math.min(accepted.length + (rejected ? 1 : 0), round.drafts.length), accepted.length);
+  }
+
+  /** Drafts of the head that were decided, and those accepted, from depth 1. */
+  #drafted(decided: number, accepted: number): void {
     for (let depth = 0; depth < decided; depth++) {
       this.#offered[depth] = (this.#offered[depth] ?? 0) + 1;
       this.#accepted[depth] = (this.#accepted[depth] ?? 0) + (depth < accepted ? 1 : 0);
     }
   }
 
-  copied(offered: number, accepted: number): void {
-    this.#rounds++;
+  #copied(offered: number, accepted: number): void {
     this.#copyRounds++;
     this.#copyOffered += offered;
     this.#copyAccepted += accepted;

@@ -11,25 +11,28 @@
  * given back once.
  */
 import { PlumblineError } from '../errors.js';
-import type { DraftHead, ForwardResult, SequenceState, VerifiedWindow } from '../engine/model.js';
+import type { DraftHead, ForwardResult, SequenceState } from '../engine/model.js';
 import type { SampledToken } from '../sample/sampler.js';
 import type { DraftChoice, SpeculativeSampler, TokenOrigin, WindowOutcome } from '../sample/speculation.js';
 import type { TokenId } from '../sample/token-id.js';
 import { checkRow } from '../sample/validity.js';
-import { DEFAULT_PREFILL_CHUNK, type AutoregressiveOptions } from './autoregressive.js';
+import type { AutoregressiveOptions } from './autoregressive.js';
 import type { ContextCopy } from './context-copy.js';
 import type { DepthPolicy } from './depth-policy.js';
 import { HeldStates } from './held-states.js';
-import {
-  releaseResult,
-  type SpeculationStats,
-  type Step,
-  type TokenSequence,
-  type TurnEnd,
-  type Work,
-  type WorkResult,
-} from './sequence.js';
+import type { SpeculationStats, Step, TokenSequence, TurnEnd, Work, WorkResult } from './sequence.js';
+import { nextPromptChunk } from './prompt-chunk.js';
 import { RoundCounts } from './round-counts.js';
+import {
+  draftOf,
+  forwardOf,
+  MOST_OWED,
+  NO_ROWS,
+  wrongKind,
+  type HeadRows,
+  type Round,
+  type Stage,
+} from './speculative-stage.js';
 
 export interface SpeculativeOptions extends Omit<AutoregressiveOptions, 'sampler'> {
   readonly sampler: SpeculativeSampler;
@@ -41,36 +44,6 @@ export interface SpeculativeOptions extends Omit<AutoregressiveOptions, 'sampler
   /** Most tokens of a verify forward. */
   readonly maxWindow: number;
 }
-
-interface Round {
-  readonly primary: TokenId;
-  readonly drafts: DraftChoice[];
-  readonly source: 'draft_head' | 'context_copy';
-  readonly depth: number;
-}
-
-/** What is under way. */
-type Stage =
-  | { readonly at: 'prompt' }
-  /** Head rows of a prompt chunk: tokens and the streams before them. */
-  | { readonly at: 'append-prompt'; readonly tokens: readonly number[]; readonly hidden: readonly Float32Array[] }
-  | { readonly at: 'draft'; readonly round: Round; readonly token: number; readonly hidden: Float32Array }
-  | { readonly at: 'verify'; readonly round: Round }
-  | { readonly at: 'commit'; readonly window: VerifiedWindow; readonly keep: number }
-  /** So many rows are owed to the head that they go in by themselves. */
-  | { readonly at: 'append' }
-  /** The turn has ended; a pending token may still be due to be forwarded. */
-  | { readonly at: 'closing-append' | 'closing-forward'; readonly last: TokenId }
-  | { readonly at: 'ended' };
-
-interface HeadRows {
-  readonly tokens: readonly number[];
-  readonly hidden: readonly Float32Array[];
-}
-
-const NO_ROWS: HeadRows = { tokens: [], hidden: [] };
-/** Rounds without drafts may owe the head this many rows before they are appended. */
-const MOST_OWED = 32;
 
 export class SpeculativeSequence implements TokenSequence {
   readonly #o: SpeculativeOptions;
@@ -235,20 +208,11 @@ export class SpeculativeSequence implements TokenSequence {
   // ---- prompt ----
 
   #promptWork(): Work {
-    const { promptTokens, prefillChunk = DEFAULT_PREFILL_CHUNK } = this.#o;
-    const state = this.#held.get('trunk');
-    const last = promptTokens.length - 1;
-    const end = state.length === last ? promptTokens.length : Math.min(state.length + prefillChunk, last);
-    const ends = state.length === last;
+    const request = nextPromptChunk(this.#held.get('trunk'), this.#o.promptTokens, this.#o.prefillChunk);
     return {
       kind: 'forward',
       phase: 'prefill',
-      request: {
-        state,
-        tokens: promptTokens.slice(state.length, end),
-        logits: ends ? 'last' : 'none',
-        hidden: this.#o.head ? 'all' : ends ? 'last' : 'none',
-      },
+      request: { ...request, hidden: this.#o.head ? 'all' : request.logits },
     };
   }
 
@@ -411,22 +375,12 @@ export class SpeculativeSequence implements TokenSequence {
     return this.#completionTokens === this.#o.maxTokens ? 'length' : undefined;
   }
 
-  #count(round: Round, { accepted, next }: WindowOutcome): void {
-    // After an accepted stop the rest of the window is not decided.
-    const rejected = next?.origin === 'residual_correction' || (next === undefined && !this.#endsBehind(accepted));
-    const decided = Math.min(accepted.length + (rejected ? 1 : 0), round.drafts.length);
-    if (round.source === 'context_copy') {
-      this.#counts.copied(round.drafts.length, accepted.length);
-      this.#o.contextCopy?.report(round.drafts.length, accepted.length);
-    } else {
-      this.#counts.drafted(decided, accepted.length);
-      if (round.depth > 0) this.#o.depthPolicy.report({ depth: round.depth, accepted: accepted.length });
-    }
-  }
-
-  #endsBehind(accepted: readonly SampledToken[]): boolean {
-    const last = accepted.at(-1);
-    return last !== undefined && this.#stops.has(last.tokenId);
+  #count(round: Round, outcome: WindowOutcome): void {
+    const offered = round.drafts.length;
+    const accepted = outcome.accepted.length;
+    this.#counts.window(round, outcome, this.#stops);
+    if (round.source === 'context_copy') this.#o.contextCopy?.report(offered, accepted);
+    else if (round.depth > 0) this.#o.depthPolicy.report({ depth: round.depth, accepted });
   }
 
   // ---- the end ----
@@ -456,23 +410,4 @@ export class SpeculativeSequence implements TokenSequence {
     if (!this.#hidden) throw new PlumblineError('internal_error', 'a speculative round has no hidden stream');
     return this.#hidden;
   }
-}
-
-function forwardOf(result: WorkResult): ForwardResult {
-  if (result.kind !== 'forward') throw wrongKind(result, 'forward');
-  return result.result;
-}
-
-function draftOf(result: WorkResult): Extract<WorkResult, { kind: 'draft' }>['result'] {
-  if (result.kind !== 'draft') throw wrongKind(result, 'draft');
-  return result.result;
-}
-
-/** The references in a misplaced result are given back before anyone hears of it. */
-function wrongKind(result: WorkResult, wanted: string): PlumblineError {
-  releaseResult(result);
-  return new PlumblineError(
-    'internal_error',
-    `a sequence that waits for ${wanted} was given the result of a ${result.kind}`,
-  );
 }

@@ -35,6 +35,18 @@ test('a request turns filters off over every default', () => {
   assert.equal(resolve({ topK: -1 }).topK, -1);
 });
 
+test('a temperature so small that a logit divided by it is infinite is refused, and names its source', () => {
+  for (const temperature of [5e-324, 1e-310, 9e-201]) {
+    assert.throws(() => resolve({ temperature }), {
+      code: 'invalid_request',
+      message: /temperature of the request must be 0/,
+    });
+    assert.throws(() => resolve({}, { temperature }), { code: 'invalid_option' });
+  }
+  assert.equal(resolve({ temperature: 1e-200 }).temperature, 1e-200);
+  assert.equal(resolve({ temperature: 0 }).temperature, 0);
+});
+
 test('penalties are clamped to [-2, 2]', () => {
   const { presencePenalty, frequencyPenalty } = resolve({ presencePenalty: 9, frequencyPenalty: -9 });
   assert.deepEqual([presencePenalty, frequencyPenalty], [2, -2]);

@@ -56,6 +56,9 @@ interface Source {
   readonly wishes: SamplingWishes;
 }
 
+/** Every float32 logit divided by it is finite in float64, so a client's number cannot make a row look broken. */
+const LEAST_TEMPERATURE = 1e-200;
+
 type NumericField = Exclude<keyof SamplingWishes, 'seed'>;
 
 const WIRE_NAMES: Record<keyof SamplingWishes, string> = {
@@ -98,6 +101,9 @@ export function resolveSampling(
       if (value === undefined) continue;
       if (!Number.isFinite(value)) refuse(source, field, 'a finite number');
       if (integer && !Number.isInteger(value)) refuse(source, field, 'an integer');
+      if (field === 'temperature' && value > 0 && value < LEAST_TEMPERATURE) {
+        refuse(source, field, `0 (greedy), or at least ${LEAST_TEMPERATURE}`);
+      }
       return value;
     }
     throw new PlumblineError('internal_error', `no default for ${WIRE_NAMES[field]}`);
