@@ -20,19 +20,11 @@ import type { AutoregressiveOptions } from './autoregressive.js';
 import type { ContextCopy } from './context-copy.js';
 import type { DepthPolicy } from './depth-policy.js';
 import { HeldStates } from './held-states.js';
+import { OwedRows, type HeadRows } from './owed-rows.js';
 import type { SpeculationStats, Step, TokenSequence, TurnEnd, Work, WorkResult } from './sequence.js';
 import { nextPromptChunk } from './prompt-chunk.js';
 import { RoundCounts } from './round-counts.js';
-import {
-  draftOf,
-  forwardOf,
-  MOST_OWED,
-  NO_ROWS,
-  wrongKind,
-  type HeadRows,
-  type Round,
-  type Stage,
-} from './speculative-stage.js';
+import { draftOf, forwardOf, wrongKind, type Round, type Stage } from './speculative-stage.js';
 
 export interface SpeculativeOptions extends Omit<AutoregressiveOptions, 'sampler'> {
   readonly sampler: SpeculativeSampler;
@@ -55,7 +47,7 @@ export class SpeculativeSequence implements TokenSequence {
   #pending: TokenId | undefined;
   #frontier: Float32Array | undefined;
   #hidden: Float32Array | undefined;
-  #owed: HeadRows = NO_ROWS;
+  readonly #owed = new OwedRows();
   #ended = false;
 
   /** @param state empty; the sequence takes over the caller's reference, also when this throws. */
@@ -106,8 +98,7 @@ export class SpeculativeSequence implements TokenSequence {
           kind: 'draft',
           request: {
             state: this.#held.get(stage.round.drafts.length === 0 ? 'head' : 'draft'),
-            tokens: [...this.#owed.tokens, stage.token],
-            hidden: [...this.#owed.hidden, stage.hidden],
+            ...this.#owed.with(stage.token, stage.hidden),
             output: 'last',
           },
         };
@@ -134,12 +125,9 @@ export class SpeculativeSequence implements TokenSequence {
           },
         };
       case 'append':
-        return this.#appendWork(this.#owed);
+        return this.#appendWork(this.#owed.rows);
       case 'closing-append':
-        return this.#appendWork({
-          tokens: [...this.#owed.tokens, stage.last],
-          hidden: [...this.#owed.hidden, this.#stream()],
-        });
+        return this.#appendWork(this.#owed.with(stage.last, this.#stream()));
       case 'closing-forward':
         return {
           kind: 'forward',
@@ -172,11 +160,11 @@ export class SpeculativeSequence implements TokenSequence {
         return this.#appendOrNext();
       case 'append':
         this.#held.replace('head', draftOf(result).state);
-        this.#owed = NO_ROWS;
+        this.#owed.settle();
         return this.#nextRound();
       case 'closing-append':
         this.#held.replace('head', draftOf(result).state);
-        this.#owed = NO_ROWS;
+        this.#owed.settle();
         this.#stage = { at: 'closing-forward', last: stage.last };
         return [];
       case 'closing-forward':
@@ -283,7 +271,7 @@ export class SpeculativeSequence implements TokenSequence {
     const depth = round.drafts.length;
     if (depth === 0) {
       this.#held.set('primary-head', state.retain());
-      this.#owed = NO_ROWS;
+      this.#owed.settle();
     }
     this.#held.replace('draft', state);
     if (!logits || !hidden) throw new PlumblineError('internal_error', 'a draft forward returned no row');
@@ -332,22 +320,18 @@ export class SpeculativeSequence implements TokenSequence {
 
   /** The pairs that the head lacks after a round: the primary's, unless a draft forward made it, and the accepted. */
   #oweHead(round: Round, outcome: WindowOutcome, stream: Float32Array, hidden: readonly Float32Array[]): void {
-    const tokens = outcome.accepted.map(({ tokenId }): number => tokenId);
-    const streams = hidden.slice(0, tokens.length);
     if (this.#held.has('primary-head')) {
       this.#held.replace('head', this.#held.move('primary-head'));
       this.#held.drop('draft');
-      this.#owed = { tokens, hidden: streams };
     } else {
-      this.#owed = {
-        tokens: [...this.#owed.tokens, round.primary, ...tokens],
-        hidden: [...this.#owed.hidden, stream, ...streams],
-      };
+      this.#owed.add({ tokens: [round.primary], hidden: [stream] });
     }
+    const tokens = outcome.accepted.map(({ tokenId }): number => tokenId);
+    this.#owed.add({ tokens, hidden: hidden.slice(0, tokens.length) });
   }
 
   #appendOrNext(): readonly Step[] {
-    if (this.#owed.tokens.length < MOST_OWED) return this.#nextRound();
+    if (!this.#owed.isDue) return this.#nextRound();
     this.#stage = { at: 'append' };
     return [];
   }
@@ -389,7 +373,7 @@ export class SpeculativeSequence implements TokenSequence {
     const last = this.#pending;
     if (this.#o.closingForward !== true) return { at: 'ended' };
     if (last !== undefined) return { at: this.#o.head ? 'closing-append' : 'closing-forward', last };
-    return this.#owed.tokens.length > 0 ? { at: 'append' } : { at: 'ended' };
+    return this.#owed.isEmpty ? { at: 'ended' } : { at: 'append' };
   }
 
   #takeClosing(result: ForwardResult): readonly Step[] {

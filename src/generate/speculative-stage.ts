@@ -31,16 +31,6 @@ export type Stage =
   | { readonly at: 'closing-append' | 'closing-forward'; readonly last: TokenId }
   | { readonly at: 'ended' };
 
-/** Pairs for the draft head: each token with the stream of the token before it. */
-export interface HeadRows {
-  readonly tokens: readonly number[];
-  readonly hidden: readonly Float32Array[];
-}
-
-export const NO_ROWS: HeadRows = { tokens: [], hidden: [] };
-/** Rounds without drafts may owe the head this many rows before they are appended. */
-export const MOST_OWED = 32;
-
 /** The forward's result that a stage waits for. */
 export function forwardOf(result: WorkResult): ForwardResult {
   if (result.kind !== 'forward') throw wrongKind(result, 'forward');
