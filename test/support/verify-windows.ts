@@ -5,7 +5,7 @@
 import type { UniformSource } from '../../src/sample/laws/mtplx/choice.js';
 import { MtplxSampler } from '../../src/sample/laws/mtplx/request-sampler.js';
 import { MtplxSpeculativeSampler } from '../../src/sample/laws/mtplx/speculative-sampler.js';
-import { resolveSampling, type SamplingWishes } from '../../src/sample/resolve-sampling.js';
+import type { ResolvedSampling, SamplingWishes } from '../../src/sample/resolve-sampling.js';
 import { Pcg64 } from '../../src/sample/rng/pcg64.js';
 import type { SpeculativeOptions } from '../../src/sample/sampler.js';
 import type { DraftChoice, Window } from '../../src/sample/speculation.js';
@@ -42,8 +42,15 @@ export class ScriptedDoubles implements UniformSource {
   }
 }
 
-const settingsOf = (wishes: SamplingWishes) =>
-  resolveSampling({ seed: 7n, ...wishes }, {}, {}, { temperature: 1, topP: 1, topK: 0 });
+/** The law's own settings: it must hold also where no request can reach it. */
+const settingsOf = ({ temperature = 1, topP = 1, topK = 0, ...more }: SamplingWishes): ResolvedSampling => ({
+  temperature,
+  topP,
+  topK,
+  presencePenalty: more.presencePenalty ?? 0,
+  frequencyPenalty: more.frequencyPenalty ?? 0,
+  seed: more.seed ?? 7n,
+});
 
 export type SamplerCase = SamplingWishes & Omit<SpeculativeOptions, 'acceptance'>;
 
