@@ -4,6 +4,7 @@
  * Invariants: a state is an immutable value; `forward` never changes the states it is given; rows are computed the same
  * way alone, in a chunk, or beside other sequences. States are reference-counted: whoever holds one releases it once.
  */
+import type { StateCodec } from '../sessions/checkpoints/codec.js';
 import type { Phase } from './plan/phase.js';
 
 /** An immutable value of everything a sequence needs to go on; see engine/state/. */
@@ -111,6 +112,12 @@ export interface DraftResult {
   readonly hidden?: Float32Array | undefined;
 }
 
+export interface StateCodecs {
+  readonly trunk: StateCodec<SequenceState>;
+  /** Of the draft head's states, where one was loaded. */
+  readonly head?: StateCodec<SequenceState> | undefined;
+}
+
 export interface CommitRequest {
   /** The state that the revocable forward started from. */
   readonly before: SequenceState;
@@ -136,6 +143,8 @@ export interface LanguageModel {
   newState(): SequenceState;
   /** One forward over one or more sequences. Rejects with a PlumblineError; then no new state exists. */
   forward(batch: readonly ForwardRequest[], options: ForwardOptions): Promise<ForwardResult[]>;
+  /** How states are written down and read in again; absent in models whose states only live in memory. */
+  readonly stateCodecs?: StateCodecs | undefined;
   /** Absent in models that cannot take a forward back. */
   readonly speculation?: Speculation | undefined;
   close(): Promise<void>;
