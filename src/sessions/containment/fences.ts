@@ -9,16 +9,9 @@
  * that follows it in the same synchronous block cannot be parted by a failure; a session that is `failing` or `cold`
  * restores nothing; a record that cannot be read fences everything of its session.
  */
+import type { Lineage, SessionEpoch } from '../types.js';
 import { aliasOf, longestAlias } from './prompt-alias.js';
 import { sessionHash, type FenceFolder, type FenceRecord, type PromptAlias } from './fence-records.js';
-
-export interface LineagePair {
-  readonly session: string;
-  readonly epoch: number;
-}
-
-/** The pairs whose forwards made the rows of an entry. */
-export type Lineage = readonly LineagePair[];
 
 /** failing: a containment is under way. cold: contained, and no turn has been banked since. */
 export type FenceState = 'ready' | 'failing' | 'cold';
@@ -176,7 +169,7 @@ export class Fences {
   }
 
   /** A turn was banked: under the living epoch it ends the cold time of its session. */
-  banked({ session, epoch }: LineagePair): void {
+  banked({ session, epoch }: SessionEpoch): void {
     const fence = this.#fences.get(session);
     if (fence?.state !== 'cold' || fence.epoch !== epoch) return;
     fence.state = 'ready';
