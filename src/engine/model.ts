@@ -14,9 +14,11 @@ export interface SequenceState {
   /** Bytes of backend memory that this value keeps alive (shared pages counted once a value). */
   readonly bytes: number;
   /** One more holder of this value. Returns the same value. */
-  retain(): SequenceState;
+  retain(): this;
   /** One holder less; at zero its memory goes back to the pool. Using it afterwards is a programming error. */
   release(): void;
+  /** The memory that the value keeps alive: its slab and its pages. Equal keys are the same memory. */
+  holdings(): readonly { readonly key: object; readonly bytes: number }[];
 }
 
 export interface ForwardRequest {

@@ -66,6 +66,10 @@ class FakeState implements SequenceState {
     if (--this.#holders === 0) this.model.liveStates--;
   }
 
+  holdings(): { key: object; bytes: number }[] {
+    return [{ key: this, bytes: this.bytes }];
+  }
+
   assertAlive(): void {
     assert.ok(this.#holders > 0, 'a state was used after its last release');
   }

@@ -58,6 +58,13 @@ export class PagedState implements SequenceState {
     for (const page of this.pages) page.slab.release();
   }
 
+  holdings(): { readonly key: object; readonly bytes: number }[] {
+    return [this.fixed, ...this.pages.map(({ slab }) => slab)].map((slab) => ({
+      key: slab,
+      bytes: slab.bytes.byteLength,
+    }));
+  }
+
   /** The id at `position`, which must be below `length`. */
   token(position: number): number {
     const { pageTokens } = this.store.layout;
