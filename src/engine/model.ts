@@ -4,6 +4,7 @@
  * Invariants: a state is an immutable value; `forward` never changes the states it is given; rows are computed the same
  * way alone, in a chunk, or beside other sequences. States are reference-counted: whoever holds one releases it once.
  */
+import type { Holding } from '../sessions/types.js';
 import type { StateCodec } from '../sessions/checkpoints/codec.js';
 import type { Phase } from './plan/phase.js';
 
@@ -14,9 +15,11 @@ export interface SequenceState {
   /** Bytes of backend memory that this value keeps alive (shared pages counted once a value). */
   readonly bytes: number;
   /** One more holder of this value. Returns the same value. */
-  retain(): SequenceState;
+  retain(): this;
   /** One holder less; at zero its memory goes back to the pool. Using it afterwards is a programming error. */
   release(): void;
+  /** The memory that this value keeps alive; equal keys are the same memory. */
+  holdings(): readonly Holding[];
 }
 
 export interface ForwardRequest {

@@ -54,6 +54,10 @@ class FakeState implements SequenceState {
     return this.history.length;
   }
 
+  holdings(): { readonly key: object; readonly bytes: number }[] {
+    return [{ key: this, bytes: this.bytes }];
+  }
+
   retain(): this {
     this.assertAlive();
     this.#holders++;
