@@ -4,6 +4,7 @@
  * Invariants: a state is an immutable value; `forward` never changes the states it is given; rows are computed the same
  * way alone, in a chunk, or beside other sequences. States are reference-counted: whoever holds one releases it once.
  */
+import type { Holding } from '../sessions/types.js';
 import type { StateCodec } from '../sessions/checkpoints/codec.js';
 import type { Phase } from './plan/phase.js';
 
@@ -17,8 +18,8 @@ export interface SequenceState {
   retain(): this;
   /** One holder less; at zero its memory goes back to the pool. Using it afterwards is a programming error. */
   release(): void;
-  /** The memory that the value keeps alive: its slab and its pages. Equal keys are the same memory. */
-  holdings(): readonly { readonly key: object; readonly bytes: number }[];
+  /** The memory that this value keeps alive; equal keys are the same memory. */
+  holdings(): readonly Holding[];
 }
 
 export interface ForwardRequest {

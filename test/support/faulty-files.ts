@@ -123,6 +123,10 @@ export class FaultyFiles implements FileLayer {
     return this.#look(() => this.#inner.list(path));
   }
 
+  names(path: string) {
+    return this.#look(() => this.#inner.names(path));
+  }
+
   open(path: string, mode: 'read' | 'create'): OpenFile {
     if (mode === 'read') return this.#look(() => this.#inner.open(path, mode));
     const kind = kindOf(path);

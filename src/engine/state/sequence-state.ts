@@ -7,6 +7,7 @@
  * length are never read through it.
  */
 import { PlumblineError } from '../../errors.js';
+import type { Holding } from '../../sessions/types.js';
 import type { SequenceState } from '../model.js';
 import type { StateLayout } from './layout.js';
 import { SlabPool, type Slab } from './slab-pool.js';
@@ -58,11 +59,12 @@ export class PagedState implements SequenceState {
     for (const page of this.pages) page.slab.release();
   }
 
-  holdings(): { readonly key: object; readonly bytes: number }[] {
-    return [this.fixed, ...this.pages.map(({ slab }) => slab)].map((slab) => ({
-      key: slab,
-      bytes: slab.bytes.byteLength,
-    }));
+  holdings(): readonly Holding[] {
+    const { fixedBytes, pageBytes } = this.store.layout;
+    return [
+      { key: this.fixed, bytes: fixedBytes },
+      ...this.pages.map(({ slab }) => ({ key: slab, bytes: pageBytes })),
+    ];
   }
 
   /** The id at `position`, which must be below `length`. */

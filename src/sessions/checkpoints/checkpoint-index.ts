@@ -144,7 +144,7 @@ export class CheckpointIndex {
 
   /**
    * The longest checkpoint of a compatible stamp whose tokens `tokens` begins with, at least one token being left over; of
-   * equal ones the newest. Without one, why the longest that has the tokens cannot be used.
+   * equal ones the newest. Without one, why those that have the tokens cannot be used: the reason that is nearest to a match.
    */
   match(
     tokens: Int32Array | readonly number[],
@@ -154,23 +154,22 @@ export class CheckpointIndex {
   ): IndexMatch {
     const hashes = prefixHashes(tokens);
     let best: IndexEntry | undefined;
-    let refused: { readonly length: number; readonly reason: RestoreReason } | undefined;
+    let refused: RestoreReason | undefined;
     for (const { stamp, lengths } of this.#buckets.values()) {
       const unfit = obstacle(stamp, wanted, knownGatePolicies);
       for (const [length, byHash] of lengths) {
         if (length >= tokens.length) continue;
         for (const entry of byHash.get(hashes[length]!) ?? []) {
           const reason = unfit ?? refuses(entry);
-          if (reason === undefined ? isBetter(entry, best) : length > (refused?.length ?? -1)) {
-            if (!beginsWith(tokens, entry)) continue;
-            if (reason === undefined) best = entry;
-            else refused = { length, reason };
-          }
+          if (reason === undefined ? !isBetter(entry, best) : !saysMore(reason, refused)) continue;
+          if (!startsWith(tokens, entry.tokensOf('trunk'))) continue;
+          if (reason === undefined) best = entry;
+          else refused = reason;
         }
       }
     }
     if (best !== undefined) return { kind: 'candidate', entry: best };
-    return { kind: 'no-match', reason: refused?.reason ?? 'no_entry' };
+    return { kind: 'no-match', reason: refused ?? 'no_entry' };
   }
 
   #bucketOf({ file: { header } }: IndexEntry): Bucket {
@@ -197,9 +196,15 @@ const isBetter = (entry: IndexEntry, best: IndexEntry | undefined): boolean =>
   entry.length > best.length ||
   (entry.length === best.length && entry.file.header.sequence > best.file.header.sequence);
 
-function beginsWith(tokens: ArrayLike<number>, entry: IndexEntry): boolean {
-  return startsWith(tokens, entry.tokensOf('trunk'));
-}
+/** From the farthest to the nearest: another model, the other lane, another policy, the failed session itself. */
+const NEARNESS: readonly RestoreReason[] = [
+  'stamp_mismatch',
+  'lane_mismatch',
+  'gate_policy_mismatch',
+  'session_fenced',
+];
+const saysMore = (reason: RestoreReason, than: RestoreReason | undefined): boolean =>
+  than === undefined || NEARNESS.indexOf(reason) > NEARNESS.indexOf(than);
 
 function startsWith(tokens: ArrayLike<number>, prefix: Int32Array): boolean {
   return prefix.every((token, position) => tokens[position] === token);

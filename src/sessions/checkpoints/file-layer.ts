@@ -37,6 +37,8 @@ export interface FileLayer {
   makeFolder(path: string): void;
   /** The regular files of a folder, by name; none where the folder is missing. */
   list(path: string): readonly FileEntry[];
+  /** All names in a folder, of files and of anything else; none where the folder is missing. */
+  names(path: string): readonly string[];
   /** `create` makes a new file and fails when the name is taken. */
   open(path: string, mode: 'read' | 'create'): OpenFile;
   /** Gives `from` the name `to`, taking the place of a file of that name. */
@@ -139,6 +141,8 @@ export const diskFiles: FileLayer = {
       })
       .sort((a, b) => (a.name < b.name ? -1 : 1));
   },
+
+  names: (path) => ignoringMissing(() => fs.readdirSync(path)) ?? [],
 
   open(path, mode) {
     const { O_RDONLY, O_RDWR, O_CREAT, O_EXCL, O_NONBLOCK, O_NOFOLLOW } = fs.constants;

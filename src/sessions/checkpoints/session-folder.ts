@@ -1,19 +1,23 @@
 /**
  * A session folder that this process may write: its places, its lock, and names that nothing else has.
  *
+ *     plumbline-sessions   says that the folder is one of these
  *     lock            who has the folder
  *     checkpoints/    one file a capture, NAME.state
  *     segments/       pages, shared by checkpoints, NAME.pages
  *     fences/         which sessions may not be restored
  *     staging/        files in the making; nothing in it is ever believed
  *
- * Invariant: staging is emptied when the folder is opened, under the lock, before anything is read.
+ * Invariants: staging is emptied when the folder is opened, under the lock, before anything is read; a folder that holds
+ * other things and was never one of these is refused, so that nothing of anybody else's is ever taken away.
  */
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import { PlumblineError } from '../../errors.js';
 import { diskFiles, systemCode, type FileLayer } from './file-layer.js';
 import { FolderLock, LOCK_NAME } from './lock.js';
+
+const MARKER = 'plumbline-sessions';
 
 export class SessionFolder {
   readonly path: string;
@@ -42,7 +46,19 @@ export class SessionFolder {
     let lock: FolderLock | undefined;
     try {
       files.makeFolder(path);
+      const names = files.names(path).filter((name) => !name.startsWith(LOCK_NAME));
+      if (names.length > 0 && !names.includes(MARKER)) {
+        throw new PlumblineError(
+          'session_store_unusable',
+          'the session folder holds files of something else; give a folder that is empty or does not exist',
+          { param: '--session-dir' },
+        );
+      }
       lock = await FolderLock.take(files, path);
+      if (names.length === 0) {
+        // Two that found the folder empty have the lock one after the other; the second finds the marker.
+        if (!files.names(path).includes(MARKER)) files.open(join(path, MARKER), 'create').close();
+      }
       for (const place of places(path)) files.makeFolder(place);
       const [, , , staging] = places(path);
       const left = files.list(staging).map(({ name }) => join(staging, name));
