@@ -163,6 +163,8 @@ export const ERRORS = {
     400,
     'A file of stored sessions is damaged, cut short, or of a format or version that is not known here; nothing of it was used.',
   ),
+  server_unreachable: request(400, 'No server answers at the address that the command was given (flag --url).'),
+  server_refused: request(400, 'The server refused what the command asked for; the message is its own.'),
   session_not_found: request(404, 'No session of this id is kept, in memory or on disk.'),
   sessions_off: request(
     404,

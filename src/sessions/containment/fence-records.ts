@@ -125,6 +125,11 @@ export class FenceFolder {
     });
   }
 
+  /** Resolves when nothing is being written. */
+  async idle(): Promise<void> {
+    await this.#tail;
+  }
+
   #inTurn(act: () => Promise<void>): Promise<void> {
     const done = this.#tail.then(act);
     this.#tail = done.catch(() => undefined); // told to whoever waits for it; the next one goes on

@@ -188,6 +188,11 @@ export class Fences {
     );
   }
 
+  /** Resolves when nothing is being written. */
+  async idle(): Promise<void> {
+    await this.#folder?.idle();
+  }
+
   /** Sessions that are not ready now. */
   get notReady(): readonly { readonly session: string; readonly epoch: number; readonly state: FenceState }[] {
     return [...this.#fences.values()].filter(({ state }) => state !== 'ready');
