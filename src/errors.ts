@@ -151,6 +151,18 @@ export const ERRORS = {
     400,
     'A fixture or golden file given to `verify` is not of a known format; the message names file and line.',
   ),
+  session_store_locked: request(
+    400,
+    'Another plumbline works on the session folder; the message says which process. Stop it, or choose another --session-dir.',
+  ),
+  session_store_unusable: request(
+    400,
+    'The session folder cannot be made, read or written; the message has the reason of the system.',
+  ),
+  session_file_invalid: request(
+    400,
+    'A file of stored sessions is damaged, cut short, or of a format or version that is not known here; nothing of it was used.',
+  ),
   address_in_use: request(400, 'The host and port are taken; choose another --port.'),
 } as const satisfies Record<string, ErrorRow>;
 

@@ -1,7 +1,8 @@
-/* Blocks as array buffers, and mapped files. */
+/* Blocks as array buffers, mapped files, and checksums of memory. */
 #include <stdlib.h>
 
 #include "addon.h"
+#include "checksum.h"
 
 /* (backend, bytes) -> { address, buffer } or null without memory */
 napi_value pl_js_allocate(napi_env env, napi_callback_info info) {
@@ -71,4 +72,25 @@ napi_value pl_js_map_file(napi_env env, napi_callback_info info) {
   set_number(env, object, "address", (double)(uintptr_t)data);
   set_number(env, object, "byteLength", (double)bytes);
   return object;
+}
+
+/* (bytes: Uint8Array, before) -> CRC-32 of them behind what `before` is the checksum of, or null: not on this machine */
+napi_value pl_js_crc32(napi_env env, napi_callback_info info) {
+  napi_value argv[MOST_ARGUMENTS], none;
+  int64_t before;
+  size_t length;
+  void *data;
+  bool is = false;
+  napi_typedarray_type type;
+  MUST(env, arguments(env, info, argv) ? napi_ok : napi_generic_failure);
+  if (!pl_crc32_runs()) {
+    MUST(env, napi_get_null(env, &none));
+    return none;
+  }
+  if (napi_is_typedarray(env, argv[0], &is) != napi_ok || !is ||
+      napi_get_typedarray_info(env, argv[0], &type, &length, &data, NULL, NULL) != napi_ok ||
+      type != napi_uint8_array || !get_integer(env, argv[1], 4294967295.0, &before)) {
+    return fail(env, "internal_error", "native addon: a checksum takes bytes and a checksum");
+  }
+  return number(env, pl_crc32((uint32_t)before, data, (int64_t)length));
 }

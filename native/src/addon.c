@@ -35,6 +35,7 @@ NAPI_MODULE_INIT() {
       {"allocate", pl_js_allocate},
       {"release", pl_js_release},
       {"mapFile", pl_js_map_file},
+      {"crc32", pl_js_crc32},
       {"load", pl_js_load},
       {"freePlan", pl_js_free_plan},
       {"execute", pl_js_execute},

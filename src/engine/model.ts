@@ -4,6 +4,8 @@
  * Invariants: a state is an immutable value; `forward` never changes the states it is given; rows are computed the same
  * way alone, in a chunk, or beside other sequences. States are reference-counted: whoever holds one releases it once.
  */
+import type { Holding } from '../sessions/types.js';
+import type { StateCodec } from '../sessions/checkpoints/codec.js';
 import type { Phase } from './plan/phase.js';
 
 /** An immutable value of everything a sequence needs to go on; see engine/state/. */
@@ -16,8 +18,8 @@ export interface SequenceState {
   retain(): this;
   /** One holder less; at zero its memory goes back to the pool. Using it afterwards is a programming error. */
   release(): void;
-  /** The memory that the value keeps alive: its slab and its pages. Equal keys are the same memory. */
-  holdings(): readonly { readonly key: object; readonly bytes: number }[];
+  /** The memory that this value keeps alive; equal keys are the same memory. */
+  holdings(): readonly Holding[];
 }
 
 export interface ForwardRequest {
@@ -113,6 +115,12 @@ export interface DraftResult {
   readonly hidden?: Float32Array | undefined;
 }
 
+export interface StateCodecs {
+  readonly trunk: StateCodec<SequenceState>;
+  /** Of the draft head's states, where one was loaded. */
+  readonly head?: StateCodec<SequenceState> | undefined;
+}
+
 export interface CommitRequest {
   /** The state that the revocable forward started from. */
   readonly before: SequenceState;
@@ -138,6 +146,8 @@ export interface LanguageModel {
   newState(): SequenceState;
   /** One forward over one or more sequences. Rejects with a PlumblineError; then no new state exists. */
   forward(batch: readonly ForwardRequest[], options: ForwardOptions): Promise<ForwardResult[]>;
+  /** How states are written down and read in again; absent in models whose states only live in memory. */
+  readonly stateCodecs?: StateCodecs | undefined;
   /** Absent in models that cannot take a forward back. */
   readonly speculation?: Speculation | undefined;
   close(): Promise<void>;

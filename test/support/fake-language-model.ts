@@ -54,6 +54,10 @@ class FakeState implements SequenceState {
     return this.history.length;
   }
 
+  holdings(): { readonly key: object; readonly bytes: number }[] {
+    return [{ key: this, bytes: this.bytes }];
+  }
+
   retain(): this {
     this.assertAlive();
     this.#holders++;
@@ -64,10 +68,6 @@ class FakeState implements SequenceState {
     this.assertAlive();
     assert.ok(!this.model.inUse.has(this) || this.#holders > 1, 'a state was released while a forward reads it');
     if (--this.#holders === 0) this.model.liveStates--;
-  }
-
-  holdings(): { key: object; bytes: number }[] {
-    return [{ key: this, bytes: this.bytes }];
   }
 
   assertAlive(): void {

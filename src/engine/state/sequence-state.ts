@@ -7,6 +7,7 @@
  * length are never read through it.
  */
 import { PlumblineError } from '../../errors.js';
+import type { Holding } from '../../sessions/types.js';
 import type { SequenceState } from '../model.js';
 import type { StateLayout } from './layout.js';
 import { SlabPool, type Slab } from './slab-pool.js';
@@ -17,24 +18,32 @@ interface Page {
   readonly slab: Slab;
   readonly tokens: Int32Array;
   filled: number;
+  /** Stands for what a full page holds; another object as soon as a row of it is written a second time. */
+  identity: object;
+}
+
+/** Memory of a value in the making. */
+export interface StateMemory {
+  readonly fixed: Slab;
+  readonly pages: readonly Slab[];
 }
 
 export class PagedState implements SequenceState {
   readonly length: number;
   readonly fixed: Slab;
   readonly pages: readonly Page[];
-  readonly #store: StateStore;
+  readonly store: StateStore;
   #holders = 1;
 
   constructor(store: StateStore, length: number, fixed: Slab, pages: readonly Page[]) {
-    this.#store = store;
+    this.store = store;
     this.length = length;
     this.fixed = fixed;
     this.pages = pages;
   }
 
   get bytes(): number {
-    return this.#store.layout.fixedBytes + this.pages.length * this.#store.layout.pageBytes;
+    return this.store.layout.fixedBytes + this.pages.length * this.store.layout.pageBytes;
   }
 
   retain(): this {
@@ -50,16 +59,17 @@ export class PagedState implements SequenceState {
     for (const page of this.pages) page.slab.release();
   }
 
-  holdings(): { readonly key: object; readonly bytes: number }[] {
-    return [this.fixed, ...this.pages.map(({ slab }) => slab)].map((slab) => ({
-      key: slab,
-      bytes: slab.bytes.byteLength,
-    }));
+  holdings(): readonly Holding[] {
+    const { fixedBytes, pageBytes } = this.store.layout;
+    return [
+      { key: this.fixed, bytes: fixedBytes },
+      ...this.pages.map(({ slab }) => ({ key: slab, bytes: pageBytes })),
+    ];
   }
 
   /** The id at `position`, which must be below `length`. */
   token(position: number): number {
-    const { pageTokens } = this.#store.layout;
+    const { pageTokens } = this.store.layout;
     return this.pages[Math.floor(position / pageTokens)]!.tokens[position % pageTokens]!;
   }
 
@@ -74,7 +84,7 @@ export class PagedState implements SequenceState {
    */
   snapshot(): ReadonlyMap<string, Uint8Array> {
     this.assertHeld();
-    const { parts, pageTokens } = this.#store.layout;
+    const { parts, pageTokens } = this.store.layout;
     const copies = new Map<string, Uint8Array>();
     for (const part of parts) {
       if (part.place === 'fixed') {
@@ -155,16 +165,23 @@ export class StateStore {
       const inLast = state.length % pageTokens;
       const last = inLast > 0 ? pages[pages.length - 1] : undefined;
       if (last && last.filled !== inLast && last.slab.holders > 1) {
-        const copy: Page = { slab: this.#pages.take('zeroed'), tokens: last.tokens.slice(), filled: inLast };
+        const copy: Page = {
+          slab: this.#pages.take('zeroed'),
+          tokens: last.tokens.slice(),
+          filled: inLast,
+          identity: {},
+        };
         taken.push(copy.slab);
         copy.slab.bytes.set(last.slab.bytes);
         pages[pages.length - 1] = copy;
+      } else if (last && last.filled !== inLast) {
+        last.identity = {}; // rows that a value which is gone had appended are written again
       }
       const shared = pages.filter((page) => !taken.includes(page.slab));
       while (pages.length * pageTokens < length) {
-        const page: Page = { slab: this.#pages.take('zeroed'), tokens: new Int32Array(pageTokens), filled: 0 };
-        taken.push(page.slab);
-        pages.push(page);
+        const slab = this.#pages.take('zeroed');
+        taken.push(slab);
+        pages.push({ slab, tokens: new Int32Array(pageTokens), filled: 0, identity: {} });
       }
       for (const page of shared) page.slab.retain();
       this.#append(pages, state.length, tokens);
@@ -185,6 +202,40 @@ export class StateStore {
     const pages = state.pages.slice(0, Math.ceil(length / this.layout.pageTokens));
     for (const page of pages) page.slab.retain();
     return new PagedState(this, length, fixed, pages);
+  }
+
+  /** Whether a value is of this store. */
+  owns(state: PagedState): boolean {
+    return state.store === this;
+  }
+
+  /**
+   * Memory for a value that is not computed but filled in from elsewhere: all of it but the last page must be written.
+   * Throws out_of_memory with nothing taken.
+   */
+  take(pages: number): StateMemory {
+    const taken: Slab[] = [];
+    try {
+      const fixed = this.#fixed.take('any');
+      taken.push(fixed);
+      const slabs = Array.from({ length: pages }, () => {
+        const slab = this.#pages.take('any');
+        taken.push(slab);
+        return slab;
+      });
+      return { fixed, pages: slabs };
+    } catch (error) {
+      for (const slab of taken) slab.release();
+      throw error;
+    }
+  }
+
+  /** The value of `tokens` over memory that has been filled; takes the memory over. */
+  make({ fixed, pages }: StateMemory, tokens: Int32Array): PagedState {
+    const { pageTokens } = this.layout;
+    const made = pages.map((slab): Page => ({ slab, tokens: new Int32Array(pageTokens), filled: 0, identity: {} }));
+    this.#append(made, 0, tokens);
+    return new PagedState(this, tokens.length, fixed, made);
   }
 
   /** Bytes reserved from the backend and in use by live states. */

@@ -11,6 +11,7 @@ import type { Plan, PlanOptions } from '../../engine/plan/builder.js';
 import { PlanCache, type PlanKey } from '../../engine/plan/cache.js';
 import type { WeightTable } from '../../engine/plan/weight-table.js';
 import { copyRows, Runner, type CallContext } from '../../engine/runner.js';
+import { PagedStateCodec } from '../../engine/state/codec.js';
 import { StateStore, type PagedState, type StateLimits } from '../../engine/state/sequence-state.js';
 import type { StateLayout } from '../../engine/state/layout.js';
 import type { BoundQwen } from './bind.js';
@@ -43,11 +44,13 @@ export class DraftHead {
   readonly #store: StateStore;
   readonly #plans: PlanCache;
   readonly #runner: Runner;
+  readonly codec: PagedStateCodec;
 
   constructor(options: DraftHeadOptions) {
     this.#o = options;
     const { backend, maxRows } = options;
     this.#store = new StateStore(backend, options.layout, options.limits);
+    this.codec = new PagedStateCodec(this.#store);
     this.#plans = new PlanCache(backend, (key) =>
       buildDraftPlan(this.#planOptions(key.group === 'draft-row' ? 'row' : 'cache', key.rowCapacity), options.weights),
     );

@@ -11,6 +11,7 @@ import type {
   LanguageModel,
   SequenceState,
   Speculation,
+  StateCodecs,
 } from '../../engine/model.js';
 import type { ActivationLaw, Plan } from '../../engine/plan/builder.js';
 import type { GatePolicy } from '../../engine/plan/phase.js';
@@ -111,6 +112,10 @@ export class QwenModel implements LanguageModel {
       });
     }
     this.speculation = this.#speculation();
+  }
+
+  get stateCodecs(): StateCodecs {
+    return { trunk: this.trunk.codec, head: this.#draftHead?.codec };
   }
 
   newState(): SequenceState {

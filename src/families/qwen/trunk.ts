@@ -18,6 +18,7 @@ import { PlanCache, type PlanKey } from '../../engine/plan/cache.js';
 import type { GateLowering, GatePolicy } from '../../engine/plan/phase.js';
 import type { WeightTable } from '../../engine/plan/weight-table.js';
 import { copyRows, Runner, type CallContext, type RunOptions } from '../../engine/runner.js';
+import { PagedStateCodec } from '../../engine/state/codec.js';
 import { StateStore, type PagedState, type StateLimits } from '../../engine/state/sequence-state.js';
 import type { RowTable } from '../../weights/gather.js';
 import type { BoundQwen } from './bind.js';
@@ -86,6 +87,7 @@ export class QwenTrunk {
   readonly #store: StateStore;
   readonly #plans: PlanCache;
   readonly #runner: Runner;
+  readonly codec: PagedStateCodec;
   /** Elements of the residual of one token: all streams. */
   readonly hiddenWidth: number;
 
@@ -94,6 +96,7 @@ export class QwenTrunk {
     this.#o = options;
     this.hiddenWidth = (config.family === 'qwen4_exp' ? config.hyperConnections.streams : 1) * config.hiddenSize;
     this.#store = new StateStore(backend, options.state.layout, options.limits);
+    this.codec = new PagedStateCodec(this.#store);
     this.#plans = new PlanCache(backend, (key) => this.buildPlan(key));
     this.#runner = new Runner({
       backend,

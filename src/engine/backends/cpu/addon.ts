@@ -31,6 +31,8 @@ export interface NativeAddon {
   release(backend: NativeBackend, address: number, buffer?: ArrayBuffer): void;
   /** A string is the system's reason. */
   mapFile(backend: NativeBackend, path: string): { address: number; byteLength: number } | string;
+  /** CRC-32 of bytes behind those whose checksum is `before`; null where this machine has no instructions for it. */
+  crc32(bytes: Uint8Array, before: number): number | null;
   load(backend: NativeBackend, code: Int32Array, addresses: Float64Array, dtypes: Int32Array): NativePlan;
   freePlan(plan: NativePlan): void;
   execute(backend: NativeBackend, plan: NativePlan, workspace: number, call: number): Promise<'done' | 'cancelled'>;

@@ -1,0 +1,322 @@
+/**
+ * Checkpoints of sessions on disk: matched against prompts, restored, saved off the request path, dropped.
+ *
+ * Invariants: what `match` proposes and `restore` returns was checked byte for byte before anyone could see it; `save` never
+ * throws and never waits: a capture that cannot be stored is told as such, with its reason, and the server goes on. Rows of
+ * the tables go before files do. The store must be closed before the model whose states it was given.
+ */
+import { PlumblineError } from '../../errors.js';
+import type { Log } from '../../observe/log.js';
+import type { Lineage, RestoreOutcome, RestoreReason, StateStamp, StateValue } from '../types.js';
+import { evictionOrder, WritePace, type DiskBudget } from './budget.js';
+import { CheckpointIndex, type IndexEntry } from './checkpoint-index.js';
+import { zlibChecksum, type Checksum } from './frame.js';
+import { restore } from './restore.js';
+import { save, type FenceView, type NotStoredReason, type SaveOutcome } from './save.js';
+import type { Codecs, SavePlan, SaveRequest } from './save-plan.js';
+import { SaveQueue, type SaveJob } from './save-queue.js';
+import { scan, type OtherFile, type ScanReport } from './scan.js';
+import { SegmentTable } from './segment-table.js';
+import type { SessionFolder } from './session-folder.js';
+import { StoreCounts, type StoreHealth } from './store-counts.js';
+import { sessionsOf, type StoredSession } from './stored-sessions.js';
+
+export interface CheckpointStoreOptions<S extends StateValue> {
+  readonly folder: SessionFolder;
+  readonly codecs: Codecs<S>;
+  /** Gate policies under which rows of the autoregressive lane are known to be the same. */
+  readonly knownGatePolicies: readonly string[];
+  readonly fences: FenceView;
+  readonly budget: DiskBudget;
+  /** Default: zlib's. Any other must give the same values. */
+  readonly checksum?: Checksum | undefined;
+  readonly log?: Log | undefined;
+  /** Milliseconds since 1970, for people. */
+  readonly now?: (() => number) | undefined;
+  /** Most captures that wait to be written; default 8. */
+  readonly mostWaiting?: number | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** A checkpoint that a prompt begins with. */
+export type Candidate = Pick<IndexEntry, 'id' | 'length' | 'session' | 'kind' | 'lineage'>;
+
+export type StoreMatch =
+  | { readonly kind: 'candidate'; readonly candidate: Candidate }
+  | { readonly kind: 'no-match'; readonly reason: RestoreReason };
+
+/** What a drop took away. */
+export interface DropCount {
+  readonly checkpoints: number;
+  /** Rows of the index; each has one file. */
+  readonly indexRows: number;
+  /** Segments that a checkpoint of somebody else still needs. */
+  readonly blobsKeptShared: number;
+  readonly pendingSaves: number;
+}
+
+/** Captures that a store may hold beside those of running requests: what waits, and the one being written. */
+export const MOST_WAITING = 8;
+
+export class CheckpointStore<S extends StateValue> {
+  readonly folder: SessionFolder;
+  readonly #o: CheckpointStoreOptions<S>;
+  readonly #checksum: Checksum;
+  readonly #known: ReadonlySet<string>;
+  readonly #index = new CheckpointIndex();
+  readonly #segments: SegmentTable;
+  readonly #queue: SaveQueue<S>;
+  readonly #pace: WritePace;
+  readonly #stop = new AbortController();
+  readonly #counts = new StoreCounts();
+  readonly #removals = new Set<Promise<void>>();
+  /** Files that no table knows any more and that could not be taken away. */
+  readonly #leftovers = new Set<string>();
+  #others: OtherFile[] = [];
+  #report: ScanReport | undefined;
+  #sequence = 0;
+
+  private constructor(options: CheckpointStoreOptions<S>) {
+    this.#o = options;
+    this.folder = options.folder;
+    this.#checksum = options.checksum ?? zlibChecksum;
+    this.#known = new Set(options.knownGatePolicies);
+    this.#segments = new SegmentTable(({ id }) => void this.#remove(this.folder.segmentPath(id)));
+    this.#pace = new WritePace(options.budget.bytesPerSecond);
+    this.#queue = new SaveQueue(options.mostWaiting ?? MOST_WAITING, async (job) => this.#save(job));
+  }
+
+  /**
+   * Reads the folder. The fences must be loaded before.
+   * @throws session_store_unusable, request_cancelled
+   */
+  static async open<S extends StateValue>(options: CheckpointStoreOptions<S>): Promise<CheckpointStore<S>> {
+    const store = new CheckpointStore(options);
+    try {
+      store.#report = await scan({
+        folder: options.folder,
+        segments: store.#segments,
+        index: store.#index,
+        fences: options.fences,
+        checksum: store.#checksum,
+        signal: options.signal,
+      });
+    } catch (thrown) {
+      if (thrown instanceof PlumblineError) throw thrown;
+      throw new PlumblineError('session_store_unusable', 'the session folder cannot be read', { cause: thrown });
+    }
+    store.#others = [...store.#report.otherVersions];
+    store.#sequence = store.#report.lastSequence;
+    return store;
+  }
+
+  /** The longest stored state that a prompt begins with, or why there is none. At once, from the tables. */
+  match(tokens: Int32Array | readonly number[], stamp: StateStamp): StoreMatch {
+    const { fences } = this.#o;
+    const found = this.#index.match(tokens, stamp, this.#known, ({ lineage }) =>
+      fences.isFenced(lineage) ? 'session_fenced' : undefined,
+    );
+    return found.kind === 'candidate' ? { kind: 'candidate', candidate: found.entry } : found;
+  }
+
+  /** Keeps a candidate from being evicted until the answer is called. */
+  hold({ id }: Candidate): () => void {
+    const entry = this.#index.get(id);
+    if (!entry) return () => undefined;
+    entry.users++;
+    let held = true;
+    return () => {
+      if (held) entry.users--;
+      held = false;
+    };
+  }
+
+  /** Reads a candidate. The values of the capture are the caller's to release. @throws request_cancelled */
+  async restore({ id }: Candidate, signal?: AbortSignal): Promise<RestoreOutcome<S>> {
+    const entry = this.#index.get(id);
+    if (!entry) return { kind: 'no-match', reason: 'no_entry' };
+    const letGo = this.hold(entry);
+    const segments = entry.segments.map((segment) => segment.retain());
+    const started = performance.now();
+    try {
+      const { folder, codecs, fences } = this.#o;
+      const context = { folder, codecs, fences, segments: this.#segments, checksum: this.#checksum, signal };
+      const found = await restore<S>(entry, context);
+      if (found.kind === 'rejected') {
+        this.#counts.rejected(found.reason);
+        this.#o.log?.warn({ checkpoint: id, reason: found.reason, why: found.why }, 'a checkpoint was not restored');
+        if (found.damagedSegment) found.damagedSegment.damaged = true;
+        if (found.reason === 'checkpoint_damaged') void this.#drop(entry);
+        return { kind: 'rejected', reason: found.reason };
+      }
+      this.#index.touch(entry);
+      this.#counts.restored(found.bytes, performance.now() - started);
+      return { kind: 'restored', tokens: entry.length, from: 'disk', capture: found.capture };
+    } finally {
+      for (const segment of segments) segment.release();
+      letGo();
+    }
+  }
+
+  /**
+   * Takes a capture to be written when its turn comes; its values are held until then, and its token ids and hidden row
+   * must not change. The lineage is that of the moment when the rows were read.
+   * @param told what became of it; default nobody
+   */
+  save(request: SaveRequest<S>, told?: (outcome: SaveOutcome) => void): void {
+    this.#queue.add(request, (outcome) => {
+      this.#counts.saved(outcome, this.#o.now ?? Date.now);
+      if (outcome.kind === 'not-stored' && outcome.cause !== undefined) {
+        this.#o.log?.warn({ reason: outcome.reason, err: outcome.cause }, 'a session was not stored');
+      }
+      told?.(outcome);
+    });
+  }
+
+  /** Lets go of what waits to be written for a session, and forbids the publication of what is being written. */
+  cancelSaves(session: string, reason: NotStoredReason = 'dropped'): number {
+    return this.#queue.revoke((candidate) => candidate === session, reason);
+  }
+
+  /** Takes away every checkpoint of a session. Gone from the tables at once, from the disk when it resolves. */
+  async dropSession(session: string): Promise<DropCount> {
+    return this.dropWhere((entry) => entry.session === session, this.cancelSaves(session));
+  }
+
+  /** Takes away every checkpoint whose lineage names the session: its own, and what grew from it. */
+  async dropLineage(session: string): Promise<DropCount> {
+    return this.dropWhere(({ lineage }) => lineage.some((pair) => pair.session === session), this.cancelSaves(session));
+  }
+
+  /** Takes away every checkpoint that a fence forbids. */
+  async dropFenced(): Promise<DropCount> {
+    return this.dropWhere(({ lineage }) => this.#o.fences.isFenced(lineage), 0);
+  }
+
+  /** Takes away what is chosen; rejects with the system's error when a file stays. */
+  async dropWhere(chosen: (entry: { session: string; lineage: Lineage }) => boolean, pendingSaves = 0) {
+    const entries = [...this.#index.values()].filter(chosen);
+    const segments = new Set(entries.flatMap((entry) => entry.segments));
+    const removals = entries.map((entry) => this.#drop(entry));
+    let blobsKeptShared = 0;
+    for (const { holders } of segments) if (holders > 0) blobsKeptShared++;
+    await Promise.all([...removals, ...this.#removals]);
+    return { checkpoints: entries.length, indexRows: entries.length, blobsKeptShared, pendingSaves };
+  }
+
+  /** Tries again to take away what could not be taken away before. @returns how many files still stay */
+  async sweep(): Promise<number> {
+    await Promise.allSettled([...this.#leftovers].map((path) => this.#remove(path)));
+    await Promise.allSettled(this.#removals);
+    return this.#leftovers.size;
+  }
+
+  /** What the folder holds, by session; in no order that means anything. */
+  sessions(): StoredSession[] {
+    return sessionsOf(this.#index.values());
+  }
+
+  /** The entries of a session, or all, shortest first. */
+  entries(session?: string): readonly IndexEntry[] {
+    return [...this.#index.values()]
+      .filter((entry) => session === undefined || entry.session === session)
+      .sort((a, b) => a.length - b.length);
+  }
+
+  /** Bytes of all files of the folder that this store answers for. */
+  get bytes(): number {
+    return this.#index.bytes + this.#segments.bytes + this.#others.reduce((sum, { bytes }) => sum + bytes, 0);
+  }
+
+  health(): StoreHealth {
+    return this.#counts.health({
+      checkpoints: this.#index.size,
+      segments: this.#segments.size,
+      bytes: this.bytes,
+      budget: this.#o.budget,
+      waiting: this.#queue.waiting,
+      writing: this.#queue.writing,
+      scan: this.#report!,
+      sweptStaging: this.folder.sweptStaging,
+    });
+  }
+
+  /** Writes what waits, as fast as the disk takes it; resolves with whether all was written within the time. */
+  async flush(milliseconds: number): Promise<boolean> {
+    this.#pace.unlimited = true;
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<boolean>((resolve) => (timer = setTimeout(() => resolve(false), milliseconds)));
+    const done = await Promise.race([this.#queue.idle().then(() => true), late]);
+    clearTimeout(timer);
+    this.#pace.unlimited = false;
+    return done;
+  }
+
+  /** Stops writing, lets go of all that waits, and of the folder. */
+  async close(): Promise<void> {
+    this.#queue.stop();
+    this.#stop.abort(new PlumblineError('shutting_down', 'the session store is closing'));
+    await this.#queue.idle();
+    await Promise.allSettled(this.#removals);
+    this.folder.close();
+  }
+
+  async #save({ request, revoked }: SaveJob<S>): Promise<SaveOutcome> {
+    return save(request, {
+      folder: this.folder,
+      codecs: this.#o.codecs,
+      segments: this.#segments,
+      index: this.#index,
+      fences: this.#o.fences,
+      checksum: this.#checksum,
+      pace: this.#pace,
+      sequence: ++this.#sequence,
+      now: this.#o.now ?? Date.now,
+      makeRoom: async (bytes, plan) => this.#makeRoom(bytes, plan),
+      signal: this.#stop.signal,
+      revoked,
+    });
+  }
+
+  /** Evicts until so many bytes fit. */
+  async #makeRoom(bytes: number, plan: SavePlan): Promise<NotStoredReason | undefined> {
+    const { budget } = this.#o;
+    const needed = plan.reused.reduce((sum, { file }) => sum + file.byteLength, bytes);
+    if (needed > budget.bytes) return 'over_budget';
+    const free = (): number => this.folder.files.freeBytes(this.folder.path) - bytes - budget.leastFreeBytes;
+    const fits = (): boolean => this.bytes + bytes <= budget.bytes;
+    if (fits() && free() >= 0) return undefined;
+    for (const { path } of this.#others.splice(0)) void this.#remove(path);
+    for (const { id } of this.#segments.takeUnused()) void this.#remove(this.folder.segmentPath(id));
+    for (const entry of evictionOrder(this.#index.values())) {
+      await Promise.allSettled(this.#removals); // only what is gone from the disk has made room on it
+      if (fits() && free() >= 0) return undefined;
+      this.#counts.evicted(entry.kind);
+      void this.#drop(entry);
+    }
+    await Promise.allSettled(this.#removals);
+    if (!fits()) return 'over_budget';
+    return free() >= 0 ? undefined : 'disk_low';
+  }
+
+  /** Out of the tables now, off the disk later. */
+  #drop(entry: IndexEntry): Promise<void> {
+    if (!this.#index.remove(entry)) return Promise.resolve();
+    return this.#remove(this.folder.checkpointPath(entry.id));
+  }
+
+  /** A file that cannot be taken away is kept in mind for a sweep; at the latest the next start takes it away. */
+  #remove(path: string): Promise<void> {
+    const removal = this.folder.files.remove(path);
+    const noted = removal
+      .then(() => void this.#leftovers.delete(path))
+      .catch((error: unknown) => {
+        this.#leftovers.add(path);
+        this.#counts.removalFailed();
+        this.#o.log?.warn({ err: error }, 'a file of the session folder could not be removed');
+      })
+      .finally(() => this.#removals.delete(noted));
+    this.#removals.add(noted);
+    return removal;
+  }
+}
