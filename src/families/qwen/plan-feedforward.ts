@@ -52,6 +52,7 @@ export function mixtureOfExperts(c: PlanContext, weights: BoundMoe, x: PlanBuffe
     topK,
     width: expertWidth,
     out: hidden.offset,
+    limit: 0,
   });
   c.builder.op('moeDown', {
     in: hidden.offset,
@@ -64,7 +65,7 @@ export function mixtureOfExperts(c: PlanContext, weights: BoundMoe, x: PlanBuffe
     hidden: hiddenSize,
     out: down.offset,
   });
-  c.builder.op('swiglu', { gate: gate.offset, up: up.offset, out: gate.offset, width: sharedExpertWidth });
+  c.builder.op('swiglu', { gate: gate.offset, up: up.offset, out: gate.offset, width: sharedExpertWidth, limit: 0 });
   c.builder.linear('R', gate, sharedExpertWidth, [segment(weights.shared.down, shared)]);
   c.builder.op('moeCombine', {
     down: down.offset,
@@ -83,6 +84,6 @@ export function denseMlp(c: PlanContext, weights: BoundSwiglu, x: PlanBuffer, y:
   const gate = c.builder.buffer('mlp.gate', width);
   const up = c.builder.buffer('mlp.up', width);
   c.builder.linear('R', x, c.config.hiddenSize, [segment(weights.gate, gate), segment(weights.up, up)]);
-  c.builder.op('swiglu', { gate: gate.offset, up: up.offset, out: gate.offset, width });
+  c.builder.op('swiglu', { gate: gate.offset, up: up.offset, out: gate.offset, width, limit: 0 });
   c.builder.linear('R', gate, width, [segment(weights.down, y)]);
 }
