@@ -61,10 +61,7 @@ export class PagedState implements SequenceState {
 
   holdings(): readonly Holding[] {
     const { fixedBytes, pageBytes } = this.store.layout;
-    return [
-      { key: this.fixed, bytes: fixedBytes },
-      ...this.pages.map(({ slab }) => ({ key: slab, bytes: pageBytes })),
-    ];
+    return [{ key: this.fixed, bytes: fixedBytes }, ...this.pages.map(({ slab }) => ({ key: slab, bytes: pageBytes }))];
   }
 
   /** The id at `position`, which must be below `length`. */

@@ -19,7 +19,8 @@
 import { z } from 'zod';
 import { PlumblineError } from '../../errors.js';
 import type { Lineage } from '../types.js';
-import { bytesAt, damaged, encodeFrame, readFrame, type Checksum, type Unusable } from './frame.js';
+import type { Checksum } from './checksum.js';
+import { bytesAt, damaged, encodeFrame, readFrame, type Unusable } from './frame.js';
 import type { OpenFile } from './file-layer.js';
 import { count, fileId, locatePage, PART_NAMES, word, type PartName, type SegmentFile } from './segment-format.js';
 

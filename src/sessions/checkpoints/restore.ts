@@ -11,7 +11,7 @@ import { readCheckpoint, REFERENCE_WORDS, type CheckpointPart } from './checkpoi
 import type { IndexEntry } from './checkpoint-index.js';
 import type { StateReservation } from './codec.js';
 import type { OpenFile } from './file-layer.js';
-import type { Checksum } from './frame.js';
+import type { Checksum } from './checksum.js';
 import type { FenceView } from './save.js';
 import type { Codecs } from './save-plan.js';
 import type { Segment, SegmentTable } from './segment-table.js';

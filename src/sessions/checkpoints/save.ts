@@ -10,7 +10,7 @@ import type { Lineage, StateValue } from '../types.js';
 import type { WritePace } from './budget.js';
 import { IndexEntry, type CheckpointIndex } from './checkpoint-index.js';
 import { systemCode } from './file-layer.js';
-import type { Checksum } from './frame.js';
+import type { Checksum } from './checksum.js';
 import { planSave, type Codecs, type SavedBytes, type SavePlan, type SaveRequest } from './save-plan.js';
 import type { SegmentTable } from './segment-table.js';
 import type { SessionFolder } from './session-folder.js';

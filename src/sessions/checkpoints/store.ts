@@ -10,7 +10,7 @@ import type { Log } from '../../observe/log.js';
 import type { Lineage, RestoreOutcome, RestoreReason, StateStamp, StateValue } from '../types.js';
 import { evictionOrder, WritePace, type DiskBudget } from './budget.js';
 import { CheckpointIndex, type IndexEntry } from './checkpoint-index.js';
-import { zlibChecksum, type Checksum } from './frame.js';
+import { zlibChecksum, type Checksum } from './checksum.js';
 import { restore } from './restore.js';
 import { save, type FenceView, type NotStoredReason, type SaveOutcome } from './save.js';
 import type { Codecs, SavePlan, SaveRequest } from './save-plan.js';
