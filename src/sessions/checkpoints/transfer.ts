@@ -38,7 +38,8 @@ export async function readUnits(
     while (next < batches.length && bad === undefined && !failed) {
       const batch = batches[next++]!;
       try {
-        bad ??= await readBatch(batch, checksum, signal);
+        const found = await readBatch(batch, checksum, signal);
+        bad ??= found; // another reader may have found one meanwhile
       } catch (error) {
         failed = true;
         throw error;
