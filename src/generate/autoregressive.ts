@@ -12,11 +12,19 @@ import type { ForwardResult, LanguageModel, SequenceState } from '../engine/mode
 import type { RequestSampler } from '../sample/sampler.js';
 import type { TokenId } from '../sample/token-id.js';
 import { checkRow } from '../sample/validity.js';
+import { promptBoundary, startOf, tokensOf, type BoundaryOptions, type SequenceStart } from './boundary.js';
 import { DEFAULT_PREFILL_CHUNK, nextPromptChunk } from './prompt-chunk.js';
-import type { SpeculationReport, Step, TokenSequence, TurnEnd, Work, WorkResult } from './sequence.js';
+import {
+  turnEnd,
+  type SpeculationReport,
+  type Step,
+  type TokenSequence,
+  type Work,
+  type WorkResult,
+} from './sequence.js';
 
-export interface AutoregressiveOptions {
-  /** At least one id. The first `state.length` of them are already in the state. */
+export interface AutoregressiveOptions extends BoundaryOptions {
+  /** At least one id. The first ones are already in the state that the sequence starts from, not all. */
   readonly promptTokens: readonly number[];
   /** At least 1. */
   readonly maxTokens: number;
@@ -49,10 +57,11 @@ export class AutoregressiveSequence implements TokenSequence {
   readonly #stopTokenIds: ReadonlySet<number>;
   #state: SequenceState | undefined;
   #stage: Stage = { at: 'prompt' };
-  #completionTokens = 0;
+  readonly #completion: number[] = [];
 
-  /** @param state the sequence takes over the caller's reference, also when this throws. */
-  constructor(state: SequenceState, options: AutoregressiveOptions) {
+  /** @param start the sequence takes over the caller's reference, also when this throws. */
+  constructor(start: SequenceState | SequenceStart, options: AutoregressiveOptions) {
+    const state = startOf(start).trunk;
     this.#state = state;
     this.cachedTokens = state.length;
     this.#options = options;
@@ -69,7 +78,7 @@ export class AutoregressiveSequence implements TokenSequence {
 
   /** Completion tokens so far, a stop token included. */
   get completionTokens(): number {
-    return this.#completionTokens;
+    return this.#completion.length;
   }
 
   get speculation(): SpeculationReport | undefined {
@@ -83,8 +92,9 @@ export class AutoregressiveSequence implements TokenSequence {
     if (state === undefined) return undefined;
     const stage = this.#stage;
     if (stage.at === 'prompt') {
-      const { promptTokens, prefillChunk } = this.#options;
-      return { kind: 'forward', request: nextPromptChunk(state, promptTokens, prefillChunk), phase: 'prefill' };
+      const { promptTokens, prefillChunk, stablePrefix } = this.#options;
+      const request = nextPromptChunk(state, promptTokens, prefillChunk, stablePrefix);
+      return { kind: 'forward', request, phase: 'prefill' };
     }
     if (stage.last === undefined) return undefined;
     return { kind: 'forward', request: { state, tokens: [stage.last], logits: 'last' }, phase: 'decode' };
@@ -103,16 +113,19 @@ export class AutoregressiveSequence implements TokenSequence {
    */
   accept(result: ForwardResult): Step {
     this.#replaceState(result.state);
-    const { promptTokens } = this.#options;
+    const { promptTokens, onBoundary } = this.#options;
     const processed = result.state.length;
     const stage = this.#stage;
-    if (stage.at === 'prompt' && processed < promptTokens.length)
+    if (stage.at === 'prompt' && processed < promptTokens.length) {
+      onBoundary?.(promptBoundary(this.#options, { trunk: result.state }));
       return { kind: 'prompt', processed, total: promptTokens.length };
+    }
     const row = onlyRow(result);
-    const step = this.#completionTokens;
+    const step = this.#completion.length;
     if (stage.at === 'ended') {
       checkRow(row, { site: 'closing_forward', phase: 'decode', step });
       this.#stage = { at: 'ended' };
+      onBoundary?.({ kind: 'turn', tokens: tokensOf(promptTokens, this.#completion), trunk: result.state });
       return { kind: 'closed' };
     }
     const token = this.#options.sampler.next(
@@ -121,8 +134,8 @@ export class AutoregressiveSequence implements TokenSequence {
         ? { site: 'prefill_frontier', phase: 'prefill', step }
         : { site: 'ar_step', phase: 'decode', step },
     );
-    this.#completionTokens++;
-    const end = this.#endOf(token.tokenId);
+    this.#completion.push(token.tokenId);
+    const end = turnEnd(this.#completion, this.#stopTokenIds, this.#options.maxTokens);
     this.#stage = { at: 'decode', last: token.tokenId };
     if (end !== undefined) this.stop();
     return { kind: 'token', token, end };
@@ -155,11 +168,6 @@ export class AutoregressiveSequence implements TokenSequence {
     }
     this.#state = newer;
     older.release();
-  }
-
-  #endOf(tokenId: TokenId): TurnEnd | undefined {
-    if (this.#stopTokenIds.has(tokenId)) return 'stop-token';
-    return this.#completionTokens === this.#options.maxTokens ? 'length' : undefined;
   }
 }
 

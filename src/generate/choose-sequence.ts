@@ -6,7 +6,9 @@
 import type { LanguageModel } from '../engine/model.js';
 import type { RequestSampler } from '../sample/sampler.js';
 import type { SpeculativeSampler } from '../sample/speculation.js';
+import type { Lane } from '../sessions/types.js';
 import { AutoregressiveSequence, type AutoregressiveOptions } from './autoregressive.js';
+import type { SequenceStart } from './boundary.js';
 import { ContextCopy } from './context-copy.js';
 import { createDepthPolicy, type DepthPolicyName } from './depth-policy.js';
 import type { TokenSequence } from './sequence.js';
@@ -34,15 +36,26 @@ export function isSpeculative(sampler: RequestSampler): sampler is SpeculativeSa
   return 'accept' in sampler;
 }
 
-/** @param options its sampler decides: a speculative one speculates. */
+/** The lane of a request's states, by its sampler: rows of verify forwards may be in them, or not. */
+export function laneOf(model: LanguageModel, sampler: RequestSampler): Lane {
+  return isSpeculative(sampler) && model.speculation ? 'mtp' : 'ar';
+}
+
+/**
+ * @param options its sampler decides: a speculative one speculates.
+ * @param start of the same lane; the sequence takes over its references, also when this throws. Default: the empty state.
+ */
 export function createSequence(
   model: LanguageModel,
   options: AutoregressiveOptions,
   settings: SpeculationSettings,
+  start?: SequenceStart,
 ): TokenSequence {
   const { sampler } = options;
   const { speculation } = model;
-  if (!isSpeculative(sampler) || !speculation) return new AutoregressiveSequence(model.newState(), options);
+  if (!isSpeculative(sampler) || !speculation) {
+    return new AutoregressiveSequence(start ?? model.newState(), options);
+  }
   const speculative = {
     ...options,
     sampler,
@@ -52,5 +65,5 @@ export function createSequence(
     maxWindow: speculation.maxWindow,
   };
   // The state last: until a sequence holds it, nobody would give it back.
-  return new SpeculativeSequence(model.newState(), speculative);
+  return new SpeculativeSequence(start ?? { trunk: model.newState() }, speculative);
 }

@@ -31,6 +31,16 @@ export type WorkResult =
 /** stop-token: the token is one of the stop ids; length: it is the last that was allowed. */
 export type TurnEnd = 'stop-token' | 'length';
 
+/** Whether the turn ends with the newest of its tokens. */
+export function turnEnd(
+  completion: readonly number[],
+  stops: ReadonlySet<number>,
+  maxTokens: number,
+): TurnEnd | undefined {
+  if (stops.has(completion.at(-1) ?? -1)) return 'stop-token';
+  return completion.length === maxTokens ? 'length' : undefined;
+}
+
 /** What a piece of work brought. */
 export type Step =
   /** `processed` of `total` prompt tokens are forwarded. */

@@ -4,7 +4,8 @@
  * Between rounds the trunk holds n tokens, `hidden` is the stream of the last of them, and either `pending` is a token
  * already emitted but not yet forwarded, or `frontier` is the row that the next primary comes from. The draft head holds
  * the rows up to n - 1, row t pairing the stream of token t with token t + 1, but for the last few: those are `owed`, and
- * go into the head with the first draft of the next round.
+ * go into the head with the first draft of the next round. Behind a chunk of the prompt it holds all n - 1 of them, and no
+ * row of a token that is still to be forwarded: so a state that is kept there does not depend on what follows it.
  *
  * Invariants: states are values, so a refused draft leaves no trace; a round that raises has emitted nothing but a primary
  * from its own valid row; every row is checked before an id is made from it; all references are held in one place and
@@ -17,14 +18,22 @@ import type { DraftChoice, SpeculativeSampler, TokenOrigin, WindowOutcome } from
 import type { TokenId } from '../sample/token-id.js';
 import { checkRow } from '../sample/validity.js';
 import type { AutoregressiveOptions } from './autoregressive.js';
+import { promptBoundary, requireWholeStart, startOf, tokensOf, type SequenceStart } from './boundary.js';
 import type { ContextCopy } from './context-copy.js';
 import type { DepthPolicy } from './depth-policy.js';
 import { HeldStates } from './held-states.js';
 import { OwedRows, type HeadRows } from './owed-rows.js';
-import type { SpeculationStats, Step, TokenSequence, TurnEnd, Work, WorkResult } from './sequence.js';
+import {
+  turnEnd,
+  type SpeculationStats,
+  type Step,
+  type TokenSequence,
+  type Work,
+  type WorkResult,
+} from './sequence.js';
 import { nextPromptChunk } from './prompt-chunk.js';
 import { RoundCounts } from './round-counts.js';
-import { draftOf, forwardOf, wrongKind, type Round, type Stage } from './speculative-stage.js';
+import { draftOf, forwardOf, windowRequest, wrongKind, type Round, type Stage } from './speculative-stage.js';
 
 export interface SpeculativeOptions extends Omit<AutoregressiveOptions, 'sampler'> {
   readonly sampler: SpeculativeSampler;
@@ -43,44 +52,37 @@ export class SpeculativeSequence implements TokenSequence {
   readonly #held: HeldStates;
   readonly #counts: RoundCounts;
   #stage: Stage = { at: 'prompt' };
-  #completionTokens = 0;
+  readonly #completion: number[] = [];
   #pending: TokenId | undefined;
   #frontier: Float32Array | undefined;
   #hidden: Float32Array | undefined;
   readonly #owed = new OwedRows();
   #ended = false;
 
-  /** @param state empty; the sequence takes over the caller's reference, also when this throws. */
-  constructor(state: SequenceState, options: SpeculativeOptions) {
+  /** @param begin the sequence takes over the caller's references, also when this throws. */
+  constructor(begin: SequenceState | SequenceStart, options: SpeculativeOptions) {
+    const start = startOf(begin);
     this.#o = options;
     this.#stops = new Set(options.stopTokenIds);
-    this.#held = new HeldStates(state);
+    this.#held = new HeldStates(start.trunk);
+    this.#hidden = start.hidden;
+    this.cachedTokens = start.trunk.length;
     this.#counts = new RoundCounts({
       mode: options.sampler.acceptance,
       depthPolicy: options.depthPolicy.name,
       maxDepth: options.depthPolicy.maxDepth,
     });
-    this.#holdHead(options.head);
-    if (state.length === 0 && options.promptTokens.length >= 1 && options.maxTokens >= 1) return;
-    this.release();
-    throw new PlumblineError(
-      'internal_error',
-      'a speculative sequence starts empty, with a prompt and room for a token',
-    );
-  }
-
-  /** A speculative sequence starts empty. */
-  readonly cachedTokens = 0;
-
-  #holdHead(head: DraftHead | undefined): void {
-    if (head === undefined) return;
     try {
-      this.#held.set('head', head.newState());
+      if (start.head ?? options.head) this.#held.set('head', start.head ?? options.head!.newState());
+      requireWholeStart(start, options);
     } catch (thrown) {
-      this.release(); // no memory for the head's state: the trunk's goes back
+      this.release(); // no memory for the head's state, say: the trunk's goes back
       throw thrown;
     }
   }
+
+  /** Prompt tokens that the given states held already. */
+  readonly cachedTokens: number;
 
   get speculation(): SpeculationStats {
     return this.#counts.snapshot();
@@ -106,13 +108,7 @@ export class SpeculativeSequence implements TokenSequence {
         return {
           kind: 'forward',
           phase: 'verify',
-          request: {
-            state: this.#held.get('trunk'),
-            tokens: [stage.round.primary, ...stage.round.drafts.map(({ tokenId }) => tokenId)],
-            logits: 'all',
-            hidden: 'all',
-            revocable: stage.round.drafts.length > 0,
-          },
+          request: windowRequest(this.#held.get('trunk'), stage.round),
         };
       case 'commit':
         return {
@@ -146,8 +142,7 @@ export class SpeculativeSequence implements TokenSequence {
         return this.#takePrompt(forwardOf(result));
       case 'append-prompt':
         this.#held.replace('head', draftOf(result).state);
-        this.#stage = { at: 'prompt' };
-        return [];
+        return this.#promptBoundary();
       case 'draft':
         return this.#takeDraft(stage.round, result);
       case 'verify':
@@ -196,7 +191,8 @@ export class SpeculativeSequence implements TokenSequence {
   // ---- prompt ----
 
   #promptWork(): Work {
-    const request = nextPromptChunk(this.#held.get('trunk'), this.#o.promptTokens, this.#o.prefillChunk);
+    const { promptTokens, prefillChunk, stablePrefix } = this.#o;
+    const request = nextPromptChunk(this.#held.get('trunk'), promptTokens, prefillChunk, stablePrefix);
     return {
       kind: 'forward',
       phase: 'prefill',
@@ -206,53 +202,64 @@ export class SpeculativeSequence implements TokenSequence {
 
   #takePrompt(result: ForwardResult): readonly Step[] {
     const { promptTokens, head } = this.#o;
-    const from = this.#held.get('trunk').length;
     this.#held.replace('trunk', result.state);
     const processed = result.state.length;
     const total = promptTokens.length;
+    // The pair of a chunk's last stream is made with the next chunk.
+    const before = this.#hidden === undefined ? [] : [this.#hidden];
+    const hidden = [...before, ...(result.hidden ?? []).slice(0, -1)];
+    const tokens = promptTokens.slice(processed - hidden.length, processed);
+    this.#hidden = result.hidden?.at(-1);
     if (processed < total) {
-      if (head) {
-        const tokens = promptTokens.slice(from + 1, processed + 1);
-        this.#stage = { at: 'append-prompt', tokens, hidden: result.hidden ?? [] };
-      }
+      if (head && tokens.length > 0) this.#stage = { at: 'append-prompt', tokens, hidden };
+      else this.#promptBoundary();
       return [{ kind: 'prompt', processed, total }];
     }
+    if (head) this.#owed.add({ tokens, hidden });
     this.#frontier = result.logits[0];
-    this.#hidden = result.hidden?.at(-1);
     return this.#nextRound();
+  }
+
+  #promptBoundary(): readonly Step[] {
+    this.#stage = { at: 'prompt' };
+    this.#o.onBoundary?.(promptBoundary(this.#o, this.#kept()));
+    return [];
+  }
+
+  /** The committed states, borrowed, as they are kept: with nothing owed to the head. */
+  #kept(): SequenceStart {
+    const trunk = this.#held.get('trunk');
+    return this.#o.head ? { trunk, head: this.#held.get('head'), hidden: this.#stream() } : { trunk };
   }
 
   // ---- rounds ----
 
   /** Emits a fresh primary when none is pending, and starts the next round. */
   #nextRound(): readonly Step[] {
-    if (this.#ended) {
-      this.#stage = this.#closingStage();
-      return [];
-    }
+    if (this.#ended) return this.#close();
     if (this.#pending !== undefined) {
       this.#startRound(this.#pending);
       return [];
     }
     const row = this.#frontier;
     if (!row) throw new PlumblineError('internal_error', 'a round has neither a pending token nor a row');
-    const first = this.#completionTokens === 0;
+    const first = this.#completion.length === 0;
     const token = this.#o.sampler.next(row, {
       site: first ? 'prefill_frontier' : 'primary',
       phase: first ? 'prefill' : 'verify',
-      step: this.#completionTokens,
+      step: this.#completion.length,
     });
     this.#frontier = undefined;
     this.#pending = token.tokenId;
     const step = this.#emit(token, 'primary');
-    if (this.#ended) this.#stage = this.#closingStage();
-    else this.#startRound(token.tokenId);
+    if (this.#ended) return [step, ...this.#close()];
+    this.#startRound(token.tokenId);
     return [step];
   }
 
   #startRound(primary: TokenId): void {
     const { head, depthPolicy, contextCopy, sampler, maxWindow, promptTokens } = this.#o;
-    const room = Math.min(this.#o.maxTokens - this.#completionTokens, maxWindow - 1);
+    const room = Math.min(this.#o.maxTokens - this.#completion.length, maxWindow - 1);
     const block = sampler.penalised || !contextCopy ? [] : contextCopy.propose(primary).slice(0, room);
     if (block.length > 0) {
       const drafts = block.map((tokenId): DraftChoice => ({ tokenId }));
@@ -275,11 +282,8 @@ export class SpeculativeSequence implements TokenSequence {
     }
     this.#held.replace('draft', state);
     if (!logits || !hidden) throw new PlumblineError('internal_error', 'a draft forward returned no row');
-    const choice = this.#o.sampler.draft(logits, {
-      site: 'draft',
-      phase: 'draft',
-      step: this.#completionTokens + depth,
-    });
+    const step = this.#completion.length + depth;
+    const choice = this.#o.sampler.draft(logits, { site: 'draft', phase: 'draft', step });
     round.drafts.push(choice);
     this.#stage =
       round.drafts.length < round.depth
@@ -295,10 +299,10 @@ export class SpeculativeSequence implements TokenSequence {
     const outcome = sampler.accept({
       drafts: round.drafts,
       row: (index) => result.logits[index]!,
-      room: this.#o.maxTokens - this.#completionTokens,
+      room: this.#o.maxTokens - this.#completion.length,
       stopTokenIds: this.#stops,
       source: round.source,
-      context: { phase: 'verify', step: this.#completionTokens },
+      context: { phase: 'verify', step: this.#completion.length },
     });
     this.#count(round, outcome);
     const kept = outcome.accepted.length;
@@ -347,16 +351,11 @@ export class SpeculativeSequence implements TokenSequence {
   }
 
   #emit(token: SampledToken, origin: TokenOrigin): Step {
-    this.#completionTokens++;
+    this.#completion.push(token.tokenId);
     this.#o.contextCopy?.emitted(token.tokenId);
-    const end = this.#endOf(token.tokenId);
+    const end = turnEnd(this.#completion, this.#stops, this.#o.maxTokens);
     if (end !== undefined) this.#ended = true;
     return { kind: 'token', token, origin, end };
-  }
-
-  #endOf(tokenId: number): TurnEnd | undefined {
-    if (this.#stops.has(tokenId)) return 'stop-token';
-    return this.#completionTokens === this.#o.maxTokens ? 'length' : undefined;
   }
 
   #count(round: Round, outcome: WindowOutcome): void {
@@ -376,14 +375,28 @@ export class SpeculativeSequence implements TokenSequence {
     return this.#owed.isEmpty ? { at: 'ended' } : { at: 'append' };
   }
 
+  /** Goes on to the end of a turn; a turn that is closed already says so. */
+  #close(): readonly Step[] {
+    this.#stage = this.#closingStage();
+    return this.#stage.at === 'ended' && this.#o.closingForward === true ? this.#closed() : [];
+  }
+
+  /** The states cover every token. */
+  #closed(): readonly Step[] {
+    const { promptTokens, onBoundary } = this.#o;
+    onBoundary?.({ kind: 'turn', tokens: tokensOf(promptTokens, this.#completion), ...this.#kept() });
+    return [{ kind: 'closed' }];
+  }
+
   #takeClosing(result: ForwardResult): readonly Step[] {
     const row = result.logits[0];
     this.#held.replace('trunk', result.state);
     if (!row) throw new PlumblineError('internal_error', 'a closing forward returned no row');
-    checkRow(row, { site: 'final_primary', phase: 'final-primary', step: this.#completionTokens });
+    checkRow(row, { site: 'final_primary', phase: 'final-primary', step: this.#completion.length });
     this.#pending = undefined;
+    this.#hidden = result.hidden?.[0];
     this.#stage = { at: 'ended' };
-    return [{ kind: 'closed' }];
+    return this.#closed();
   }
 
   #appendWork({ tokens, hidden }: HeadRows): Work {

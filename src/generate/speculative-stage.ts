@@ -4,7 +4,7 @@
  * Invariant: a result of another kind than the stage waits for is given back before anyone hears of it.
  */
 import { PlumblineError } from '../errors.js';
-import type { ForwardResult, VerifiedWindow } from '../engine/model.js';
+import type { ForwardRequest, ForwardResult, SequenceState, VerifiedWindow } from '../engine/model.js';
 import type { DraftChoice } from '../sample/speculation.js';
 import type { TokenId } from '../sample/token-id.js';
 import { releaseResult, type WorkResult } from './sequence.js';
@@ -30,6 +30,12 @@ export type Stage =
   /** The turn has ended; a pending token may still be due to be forwarded. */
   | { readonly at: 'closing-append' | 'closing-forward'; readonly last: TokenId }
   | { readonly at: 'ended' };
+
+/** The forward that verifies a round. */
+export function windowRequest(state: SequenceState, { primary, drafts }: Round): ForwardRequest {
+  const tokens = [primary, ...drafts.map(({ tokenId }) => tokenId)];
+  return { state, tokens, logits: 'all', hidden: 'all', revocable: drafts.length > 0 };
+}
 
 /** The forward's result that a stage waits for. */
 export function forwardOf(result: WorkResult): ForwardResult {

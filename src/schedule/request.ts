@@ -7,6 +7,7 @@
 import type { LogitsCensus } from '../errors.js';
 import type { SpeculationReport } from '../generate/sequence.js';
 import type { AcceptanceLaw } from '../sample/speculation.js';
+import type { RestoreReason } from '../sessions/types.js';
 
 /** Sampling fields that a request may leave open; `undefined` takes the next default in line. */
 export interface SamplingOptions {
@@ -40,6 +41,38 @@ export interface TextSink {
 /** off: one token a forward; otherwise the acceptance law of the rounds (sample/speculation.ts). */
 export type SpeculationMode = 'off' | AcceptanceLaw;
 
+/** Which conversation a request goes on with, as far as it says so. */
+export interface SessionWish {
+  /** Absent: it is inferred from the prompt. */
+  readonly id?: string | undefined;
+  readonly source?: 'header' | 'prompt_cache_key' | undefined;
+  /** So many tokens of the prompt will begin the prompts of later turns, too; absent: all of them. */
+  readonly stablePrefix?: number | undefined;
+  /** Earlier answers that stand in the prompt with the very tokens that were generated. */
+  readonly splicedTurns?: number | undefined;
+  /** Why the latest earlier answer does not. */
+  readonly spliceDeclined?: string | undefined;
+}
+
+/** What a request's session came to. */
+export interface SessionReport {
+  readonly id: string;
+  readonly source: 'header' | 'prompt_cache_key' | 'inferred';
+  readonly restore:
+    | { readonly kind: 'restored'; readonly from: 'ram' | 'disk' }
+    | { readonly kind: 'no-match' | 'rejected'; readonly reason: RestoreReason };
+  readonly reusedTokens: number;
+  readonly splicedTurns: number;
+  readonly spliceDeclined?: string | undefined;
+  /** Whether the whole turn is kept for the next one; otherwise why not. */
+  readonly stored: { readonly ram: 'stored' | NotStored; readonly disk: 'queued' | NotStored };
+  /** All ids of the turn, prompt and answer, when it is kept. */
+  readonly turnTokens?: Int32Array | undefined;
+}
+
+/** trimmed: a stop string cut the turn. */
+export type NotStored = 'off' | 'fenced' | 'no_room' | 'trimmed' | 'unusable';
+
 export interface GenerationRequest {
   readonly requestId: string;
   /** At least one id, each inside the model's vocabulary. */
@@ -55,6 +88,7 @@ export interface GenerationRequest {
   readonly topLogprobs?: number | undefined;
   /** How to speculate; undefined takes the server's default. */
   readonly speculation?: SpeculationMode | undefined;
+  readonly session?: SessionWish | undefined;
   readonly signal?: AbortSignal | undefined;
   /** Milliseconds from submission, waiting included, after which the request fails with `deadline_exceeded`. */
   readonly timeoutMs?: number | undefined;
@@ -104,6 +138,8 @@ export interface GenerationUsage {
   readonly seed: bigint;
   /** What speculation did, or why it was declined; absent when nobody asked for it. */
   readonly speculation?: SpeculationReport | undefined;
+  /** Absent where no sessions are kept. */
+  readonly session?: SessionReport | undefined;
 }
 
 export type { LogitsCensus };

@@ -15,6 +15,7 @@ import type { RequestSampler } from '../sample/sampler.js';
 import { forwardTogether, workGroup } from './forward-together.js';
 import { Job, LONGEST_TIMEOUT_MS } from './job.js';
 import type { GenerationEvent, GenerationRequest } from './request.js';
+import type { TurnKeeper, TurnStart } from './turn-keeper.js';
 import { Counters, type SchedulerMode, type SchedulerStats } from './stats.js';
 
 export interface SchedulerOptions {
@@ -23,6 +24,8 @@ export interface SchedulerOptions {
   readonly createSampler: (request: GenerationRequest) => RequestSampler;
   /** The loop that a request follows; default: plain decoding. */
   readonly createSequence?: SequenceFactory | undefined;
+  /** Keeps the sessions of requests; default: nothing is kept. */
+  readonly sessions?: TurnKeeper | undefined;
   /** Most requests with a state at once, at least 1; default 1. */
   readonly maxParallel?: number | undefined;
   /** Most requests that wait beside them; default 64. */
@@ -39,16 +42,18 @@ export type SequenceFactory = (
   request: GenerationRequest,
   sampler: RequestSampler,
   prefillChunk: number | undefined,
+  turn: TurnStart,
 ) => TokenSequence;
 
 /** Plain decoding: one token a forward. */
-export const plainSequence: SequenceFactory = (model, request, sampler, prefillChunk) =>
-  new AutoregressiveSequence(model.newState(), {
+export const plainSequence: SequenceFactory = (model, request, sampler, prefillChunk, { start, ...boundaries }) =>
+  new AutoregressiveSequence(start ?? model.newState(), {
     promptTokens: request.promptTokens,
     maxTokens: request.maxTokens,
     stopTokenIds: request.stopTokenIds,
     sampler,
     prefillChunk,
+    ...boundaries,
   });
 
 export interface ShutdownReport {
@@ -74,6 +79,9 @@ export class Scheduler {
   #brokenBy: PlumblineError | undefined;
   /** The loop, while there is anything to do. Never rejects. */
   #loop: Promise<void> | undefined;
+  /** What running jobs wait for: reads of checkpoints, containments. */
+  readonly #waits = new Set<Promise<void>>();
+  #wake: () => void = () => undefined;
   #shutdown: Promise<ShutdownReport> | undefined;
 
   /** Throws `invalid_option`. */
@@ -93,17 +101,30 @@ export class Scheduler {
     try {
       this.#admissible(request);
       const sampler = this.#options.createSampler(request);
-      const startSequence = this.#options.createSequence ?? plainSequence;
+      const { createSequence = plainSequence, prefillChunk, sessions } = this.#options;
+      const turn = sessions?.begin(request, sampler);
       const job = new Job(request, {
-        startSequence: (model) => startSequence(model, request, sampler, this.#options.prefillChunk),
+        startSequence: (model, signal) => {
+          const make = (start: TurnStart): TokenSequence =>
+            createSequence(model, request, sampler, prefillChunk, start);
+          return turn ? turn.start(make, signal) : make({});
+        },
+        closes: turn !== undefined,
+        sessionReport: () => turn?.report(),
+        contain: turn && ((failure) => turn.contain(failure)),
+        onWait: (waiting) => this.#waitFor(waiting),
         seed: sampler.seed,
         now: this.#options.now ?? (() => performance.now()),
-        onEnd: (ended) => this.#ended(ended),
+        onEnd: (ended) => {
+          turn?.end();
+          this.#ended(ended);
+        },
       });
       this.#counters.submitted();
       this.#queue.add(job);
       if (request.signal?.aborted === true) job.cancel();
       this.#loop ??= this.#run();
+      this.#wake();
       return job.events;
     } catch (thrown) {
       const error = toPlumblineError(thrown);
@@ -184,6 +205,16 @@ export class Scheduler {
     this.#queue.delete(job);
     this.#running.delete(job);
     this.#counters.ended(job);
+    this.#wake();
+  }
+
+  /** A job cannot go on before this has settled, and the loop does not end before. */
+  #waitFor(waiting: Promise<void>): void {
+    const over = waiting.finally(() => {
+      this.#waits.delete(over);
+      this.#wake();
+    });
+    this.#waits.add(over);
   }
 
   async #run(): Promise<void> {
@@ -191,14 +222,20 @@ export class Scheduler {
       do {
         await nextTurn();
         this.#admit();
-        await this.#forwardPrompt();
-        await this.#forwardDecode();
-      } while (this.#queue.size + this.#running.size > 0);
+        const prompts = await this.#forwardPrompt();
+        const decoded = await this.#forwardDecode();
+        if (prompts + decoded === 0 && this.#waits.size > 0) await this.#woken();
+      } while (this.#queue.size + this.#running.size + this.#waits.size > 0);
     } catch (thrown) {
       this.#break(toPlumblineError(thrown));
     } finally {
       this.#loop = undefined;
     }
+  }
+
+  async #woken(): Promise<void> {
+    await new Promise<void>((resolve) => (this.#wake = resolve));
+    this.#wake = () => undefined;
   }
 
   #admit(): void {
@@ -210,17 +247,20 @@ export class Scheduler {
     }
   }
 
-  async #forwardPrompt(): Promise<void> {
+  /** @returns how many jobs had a forward */
+  async #forwardPrompt(): Promise<number> {
     for (const job of this.#running) {
-      if (job.state.phase !== 'prefilling') continue;
+      if (job.state.phase !== 'prefilling' || job.nextWork === undefined) continue;
       this.#running.delete(job);
       this.#running.add(job);
       await forwardTogether(this.#options.model, [job]);
-      return;
+      return 1;
     }
+    return 0;
   }
 
-  async #forwardDecode(): Promise<void> {
+  /** @returns how many jobs had work */
+  async #forwardDecode(): Promise<number> {
     const groups = new Map<string, Job[]>();
     for (const job of this.#running) {
       if (job.state.phase !== 'decoding' || job.nextWork === undefined) continue;
@@ -231,6 +271,7 @@ export class Scheduler {
       const waiting = jobs.filter((job) => job.state.phase === 'decoding'); // one may have ended meanwhile
       if (waiting.length > 0) await forwardTogether(this.#options.model, waiting);
     }
+    return groups.size;
   }
 
   /** The process is poisoned, or this module is wrong: every request ends, and no other is taken. */

@@ -116,17 +116,20 @@ export interface StateLimits {
 
 /**
  * What `sequences` running sequences of up to `contextTokens` need, each holding up to `values` values of its state at a
- * time: a fixed slab for each, the pages of one, and for every further one perhaps a copy of its last page.
+ * time: a fixed slab for each, the pages of one, and for every further one perhaps a copy of its last page. On top, what
+ * `keptBytes` of values that are kept beyond their request may take, in slabs or in pages.
  */
 export function stateLimits(
   layout: StateLayout,
   sequences: number,
   contextTokens: number,
   values: number,
+  keptBytes = 0,
 ): StateLimits {
+  const kept = (bytes: number): number => Math.ceil(keptBytes / Math.max(bytes, 64));
   return {
-    fixedSlabs: values * sequences + 1,
-    pages: sequences * (Math.ceil(contextTokens / layout.pageTokens) + values - 1),
+    fixedSlabs: values * sequences + 1 + kept(layout.fixedBytes),
+    pages: sequences * (Math.ceil(contextTokens / layout.pageTokens) + values - 1) + kept(layout.pageBytes),
   };
 }
 
