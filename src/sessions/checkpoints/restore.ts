@@ -119,7 +119,7 @@ async function readBack<S extends StateValue>(
   const [trunk, head] = parts.map(({ reservation }) => reservation.commit());
   parts.forEach(({ part: { name } }, i) => {
     const { references } = entry.file.parts.get(name)!;
-    codecs[name]!.export([trunk, head][i]!).pages.forEach(({ identity }, page) => {
+    codecs[name]!.identities([trunk, head][i]!).forEach((identity, page) => {
       const segment = entry.segments[references[REFERENCE_WORDS * page]!]!;
       segments.remember(identity, { segment, page: references[REFERENCE_WORDS * page + 1]! });
     });
