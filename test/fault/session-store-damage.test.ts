@@ -9,7 +9,7 @@ import { CHECKPOINT_MAGIC } from '../../src/sessions/checkpoints/checkpoint-form
 import type { StateStamp } from '../../src/sessions/types.js';
 import { temporaryFolder } from '../support/repository.js';
 import { contents, idsOf, MTP_STAMP, release, STAMP, StateHome } from '../support/session-states.js';
-import { openStore, saved, type TestStore } from '../support/session-store.js';
+import { fencesOf, openStore, saved, type TestStore } from '../support/session-store.js';
 
 const IDS = idsOf(60);
 
@@ -230,9 +230,7 @@ test('a header without a lane counts as speculative, one without a lineage as it
   const store = await openStore(t, lane.path, lane.home);
   assert.deepEqual(store.match(IDS, STAMP), { kind: 'no-match', reason: 'lane_mismatch' });
   const lineage = await withHeader(t, 'ar', (header) => void delete header.lineage);
-  const fences = {
-    isFenced: ([pair]: readonly { session: string; epoch: number }[]) => pair!.session === 'one' && pair!.epoch < 1,
-  };
+  const fences = fencesOf(([pair]) => pair!.session === 'one' && pair!.epoch < 1);
   const fenced = await openStore(t, lineage.path, lineage.home, { fences });
   assert.deepEqual(fenced.match(IDS, STAMP), { kind: 'no-match', reason: 'no_entry' });
   assert.equal(fenced.health().opened.fenced, 1);

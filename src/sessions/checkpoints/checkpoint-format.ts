@@ -118,11 +118,11 @@ export function sectionPlan({ parts, hiddenBytes }: Pick<CheckpointHeader, 'part
 
 /**
  * A checkpoint in the making: the bytes of its head, and what reading it will find.
- * @param contents the sections in the order of the plan, and their checksums
+ * @param contents the sizes of the sections in the order of the plan; their checksums
  */
 export function encodeCheckpoint(
   header: Omit<CheckpointHeader, 'sections'>,
-  contents: readonly Uint8Array[],
+  contents: readonly { readonly byteLength: number }[],
   checksums: readonly number[],
   parts: ReadonlyMap<PartName, PartIndex>,
   checksum: Checksum,

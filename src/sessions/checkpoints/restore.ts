@@ -12,7 +12,7 @@ import type { IndexEntry } from './checkpoint-index.js';
 import type { StateReservation } from './codec.js';
 import type { OpenFile } from './file-layer.js';
 import type { Checksum } from './checksum.js';
-import type { FenceView } from './save.js';
+import type { StoreFences } from './save.js';
 import type { Codecs } from './save-plan.js';
 import type { Segment, SegmentTable } from './segment-table.js';
 import { bytesOf, locatePage } from './segment-format.js';
@@ -23,7 +23,7 @@ export interface RestoreContext<S extends StateValue> {
   readonly folder: SessionFolder;
   readonly codecs: Codecs<S>;
   readonly segments: SegmentTable;
-  readonly fences: FenceView;
+  readonly fences: StoreFences;
   readonly checksum: Checksum;
   readonly signal: AbortSignal | undefined;
 }

@@ -12,7 +12,7 @@ import { readCheckpoint, referenceFault, type CheckpointFile } from './checkpoin
 import { IndexEntry, type CheckpointIndex } from './checkpoint-index.js';
 import type { Checksum } from './checksum.js';
 import type { Unusable } from './frame.js';
-import type { FenceView } from './save.js';
+import type { StoreFences } from './save.js';
 import type { SegmentTable } from './segment-table.js';
 import { readSegment, type SegmentFile } from './segment-format.js';
 import type { SessionFolder } from './session-folder.js';
@@ -43,7 +43,7 @@ export interface ScanContext {
   readonly folder: SessionFolder;
   readonly segments: SegmentTable;
   readonly index: CheckpointIndex;
-  readonly fences: FenceView;
+  readonly fences: StoreFences;
   readonly checksum: Checksum;
   readonly signal?: AbortSignal | undefined;
 }
