@@ -163,6 +163,10 @@ export const ERRORS = {
     400,
     'A file of stored sessions is damaged, cut short, or of a format or version that is not known here; nothing of it was used.',
   ),
+  session_not_stored: server(
+    'A session could not be taken in: no room within the budget or on the disk, or it failed here since it was written; the message has the reason.',
+    'nothing',
+  ),
   address_in_use: request(400, 'The host and port are taken; choose another --port.'),
 } as const satisfies Record<string, ErrorRow>;
 

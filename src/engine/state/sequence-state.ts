@@ -233,8 +233,12 @@ export class StateStore {
   /** The value of `tokens` over memory that has been filled; takes the memory over. */
   make({ fixed, pages }: StateMemory, tokens: Int32Array): PagedState {
     const { pageTokens } = this.layout;
-    const made = pages.map((slab): Page => ({ slab, tokens: new Int32Array(pageTokens), filled: 0, identity: {} }));
-    this.#append(made, 0, tokens);
+    const made = pages.map((slab, index): Page => {
+      const own = tokens.subarray(index * pageTokens, (index + 1) * pageTokens);
+      const ids = new Int32Array(pageTokens);
+      ids.set(own);
+      return { slab, tokens: ids, filled: own.length, identity: {} };
+    });
     return new PagedState(this, tokens.length, fixed, made);
   }
 
