@@ -28,7 +28,7 @@
       "target_name": "plumbline_native",
       "dependencies": ["kernels_generic", "kernels_isa"],
       "sources": [
-        "native/src/addon.c", "native/src/addon-backend.c", "native/src/addon-memory.c", "native/src/addon-plan.c",
+        "native/src/addon.c", "native/src/addon-backend.c", "native/src/addon-files.c", "native/src/addon-memory.c", "native/src/addon-plan.c",
         "native/src/addon-probe.c", "native/src/arena.c", "native/src/backend.c", "native/src/call.c",
         "native/src/checksum.c", "native/src/executor.c", "native/src/isa.c", "native/src/memory.c", "native/src/plan.c",
         "native/src/plan-check.c", "native/src/pool.c", "native/src/probe.c",

@@ -170,6 +170,10 @@ export const ERRORS = {
     404,
     'The server keeps no sessions, or none on disk; the message says which flag turns it on (--sessions, --session-dir).',
   ),
+  session_not_stored: server(
+    'A session could not be taken in: no room within the budget or on the disk, or it failed here since it was written; the message has the reason.',
+    'nothing',
+  ),
   address_in_use: request(400, 'The host and port are taken; choose another --port.'),
 } as const satisfies Record<string, ErrorRow>;
 

@@ -36,6 +36,7 @@ NAPI_MODULE_INIT() {
       {"release", pl_js_release},
       {"mapFile", pl_js_map_file},
       {"crc32", pl_js_crc32},
+      {"readSummed", pl_js_read_summed},
       {"load", pl_js_load},
       {"freePlan", pl_js_free_plan},
       {"execute", pl_js_execute},

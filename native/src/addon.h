@@ -18,6 +18,8 @@ napi_value pl_js_allocate(napi_env env, napi_callback_info info);
 napi_value pl_js_release(napi_env env, napi_callback_info info);
 napi_value pl_js_map_file(napi_env env, napi_callback_info info);
 napi_value pl_js_crc32(napi_env env, napi_callback_info info);
+/* addon-files.c */
+napi_value pl_js_read_summed(napi_env env, napi_callback_info info);
 /* addon-plan.c */
 napi_value pl_js_load(napi_env env, napi_callback_info info);
 napi_value pl_js_free_plan(napi_env env, napi_callback_info info);

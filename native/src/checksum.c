@@ -13,14 +13,23 @@ enum { ACCUMULATORS = 8, STRIDE = 64 * ACCUMULATORS };
 #define FOLDING __attribute__((target("avx512f,avx512dq,avx512vl,vpclmulqdq,pclmul")))
 
 /* VPCLMULQDQ is bit 10 of ECX of leaf 7; not every compiler knows it by name. */
-bool pl_crc32_runs(void) {
+static bool has_instructions(void) {
   unsigned a, b, c, d;
   __builtin_cpu_init();
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-         __builtin_cpu_supports("pclmul") && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (c & (1u << 10));
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("pclmul") &&
+         __get_cpuid_count(7, 0, &a, &b, &c, &d) && (c & (1u << 10));
 }
 
-/* Four tables by the nibble would be as good: this is for a few bytes. P reflected, four bits at a time. */
+/* Asked once: a virtual machine leaves its guest for each question about the processor, which takes as long as a page. */
+bool pl_crc32_runs(void) {
+  static _Atomic int known; /* 0: not asked yet, 1: no, 2: yes */
+  int answer = known;
+  if (answer == 0) known = answer = has_instructions() ? 2 : 1;
+  return answer == 2;
+}
+
+/* For a few bytes: P reflected, four bits at a time. */
 static uint32_t table_crc(uint32_t crc, const uint8_t *p, int64_t bytes) {
   static const uint32_t table[16] = {0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4,
                                      0x4db26158, 0x5005713c, 0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c,

@@ -4,7 +4,7 @@
  * Invariants: a state is an immutable value; `forward` never changes the states it is given; rows are computed the same
  * way alone, in a chunk, or beside other sequences. States are reference-counted: whoever holds one releases it once.
  */
-import type { Holding } from '../sessions/types.js';
+import type { Holding, Lane, StateStamp } from '../sessions/types.js';
 import type { StateCodec } from '../sessions/checkpoints/codec.js';
 import type { Phase } from './plan/phase.js';
 
@@ -121,6 +121,13 @@ export interface StateCodecs {
   readonly head?: StateCodec<SequenceState> | undefined;
 }
 
+/** What states depend on, for whoever keeps them beyond their request. */
+export interface StateIdentity {
+  stamp(lane: Lane): StateStamp;
+  /** Gate policies whose plain rows are known to be the same. */
+  readonly knownGatePolicies: readonly string[];
+}
+
 export interface CommitRequest {
   /** The state that the revocable forward started from. */
   readonly before: SequenceState;
@@ -148,6 +155,8 @@ export interface LanguageModel {
   forward(batch: readonly ForwardRequest[], options: ForwardOptions): Promise<ForwardResult[]>;
   /** How states are written down and read in again; absent in models whose states only live in memory. */
   readonly stateCodecs?: StateCodecs | undefined;
+  /** Absent: no state may be kept beyond its request. */
+  readonly stateIdentity?: StateIdentity | undefined;
   /** Absent in models that cannot take a forward back. */
   readonly speculation?: Speculation | undefined;
   close(): Promise<void>;

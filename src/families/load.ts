@@ -10,8 +10,8 @@ import type { GatePolicy } from '../engine/plan/phase.js';
 import type { GenerationConfig } from '../weights/generation-config.js';
 import type { MemoryPlan } from '../weights/memory-plan.js';
 import { readJsonFile } from '../weights/json-file.js';
+import type { LoadReport } from './load-report.js';
 import { loadQwen } from './qwen/load.js';
-import type { LoadReport } from './qwen/inventory.js';
 import type { LoadProgress } from './weight-source.js';
 
 export interface FamilyLoadOptions {
@@ -29,6 +29,8 @@ export interface FamilyLoadOptions {
   readonly maxRows: number;
   /** Most sequences that hold a state at a time. */
   readonly sequences: number;
+  /** Bytes for states that are kept for later turns; `auto`: a share of what is left. Default 0. */
+  readonly keptStateBytes?: number | 'auto' | undefined;
   /** Whether to load the draft head, where the checkpoint has one. */
   readonly draftHead?: boolean | undefined;
   /** Sees the memory plan before anything is loaded, also one that does not fit. */

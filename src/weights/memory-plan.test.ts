@@ -136,7 +136,7 @@ test('advice that is followed makes the plan fit, and one step more does not', (
 
 test('when one sequence alone does not fit, both settings are named together', () => {
   const machine = machineOf(2.5 * GIB);
-  const message = refusal(planMemory(DEMAND, machine, { context: '-c', sequences: '-p' }));
+  const message = refusal(planMemory(DEMAND, machine, { context: '-c', sequences: '-p', keptStates: '-k' }));
   const context = Number(/-p 1 with -c (\d+) would fit/.exec(message)?.[1]);
   assert.ok(planMemory({ ...DEMAND, sequences: 1, contextTokens: context }, machine).fits);
   assert.ok(!planMemory({ ...DEMAND, sequences: 1, contextTokens: context + 1 }, machine).fits);

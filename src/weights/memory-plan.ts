@@ -23,15 +23,25 @@ export interface MemoryDemand {
   readonly contextTokens: number;
   /** Sequences that may be held at a time. */
   readonly sequences: number;
+  /** States kept for later turns; default 0. `auto`: a share of what is left, so that it never makes a model too large. */
+  readonly keptStateBytes?: number | 'auto' | undefined;
 }
 
 /** Flags by which a user can lower a line, as the command line calls them. */
 export interface MemoryFlags {
   readonly context: string;
   readonly sequences: string;
+  readonly keptStates: string;
 }
 
-const DEFAULT_FLAGS: MemoryFlags = { context: '--context', sequences: '--parallel' };
+const DEFAULT_FLAGS: MemoryFlags = {
+  context: '--context',
+  sequences: '--parallel',
+  keptStates: '--session-ram-mib',
+};
+
+/** `auto` keeps states in a quarter of what is left, 2 GiB at most. */
+const MOST_KEPT_BYTES = 2 * 1024 ** 3;
 
 /** An allowance for what does not grow with the model: Node itself, the program's code, a tokenizer, the server. */
 const RUNTIME_BYTES = 160 * 1024 * 1024;
@@ -48,6 +58,8 @@ export interface MemoryPlan {
   readonly lines: readonly MemoryLine[];
   readonly neededBytes: number;
   readonly availableBytes: number;
+  /** For states kept for later turns, `auto` settled. */
+  readonly keptStateBytes: number;
   readonly machine: MachineMemory;
   readonly fits: boolean;
   /** What would make it fit, one advice a line; empty when it fits. */
@@ -72,19 +84,25 @@ export function planMemory(
     { name: 'workspace', bytes: demand.workspaceBytes, counted: true },
     { name: 'runtime', bytes: RUNTIME_BYTES, counted: true },
   ];
+  const availableBytes = availableMemory(machine);
+  const sum = (): number => lines.reduce((total, { bytes, counted }) => total + (counted ? bytes : 0), 0);
+  const { keptStateBytes: kept = 0 } = demand;
+  const left = Math.max(0, availableBytes - sum());
+  const keptStateBytes = kept === 'auto' ? Math.min(MOST_KEPT_BYTES, Math.floor(left / 4)) : kept;
+  if (keptStateBytes > 0) lines.push({ name: 'kept sessions', bytes: keptStateBytes, counted: true });
   if (demand.gatheredBytes > 0) {
     lines.push({ name: 'tables read by row', bytes: demand.gatheredBytes, counted: false, note: 'stay on disk' });
   }
-  const neededBytes = lines.reduce((sum, { bytes, counted }) => sum + (counted ? bytes : 0), 0);
-  const availableBytes = availableMemory(machine);
+  const neededBytes = sum();
   const fits = neededBytes <= availableBytes;
   return {
     lines,
     neededBytes,
     availableBytes,
+    keptStateBytes,
     machine,
     fits,
-    advice: fits ? [] : adviceFor(demand, availableBytes, flags),
+    advice: fits ? [] : adviceFor(demand, availableBytes, keptStateBytes, flags),
   };
 }
 
@@ -144,11 +162,13 @@ function availabilityNote({ totalBytes, availableBytes, cgroup }: MachineMemory)
 }
 
 /** The largest context at this number of sequences, and the largest number at this context, that would fit. */
-function adviceFor(demand: MemoryDemand, available: number, flags: MemoryFlags): string[] {
+function adviceFor(demand: MemoryDemand, available: number, kept: number, flags: MemoryFlags): string[] {
   const { contextTokens, sequences, stateFixedBytes, statePerTokenBytes } = demand;
-  const forStates = available - demand.weightBytes - demand.workspaceBytes - RUNTIME_BYTES;
+  const forStates = available - demand.weightBytes - demand.workspaceBytes - RUNTIME_BYTES - kept;
   const advice: string[] = [];
   const perSequence = stateFixedBytes + contextTokens * statePerTokenBytes;
+  const room = forStates + kept - sequences * perSequence;
+  if (kept > 0 && room >= 0) advice.push(`${flags.keptStates} ${Math.floor(room / 2 ** 20)} would fit`);
   const fewer = Math.floor(forStates / Math.max(perSequence, 1));
   if (fewer >= 1 && fewer < sequences) advice.push(`${flags.sequences} ${fewer} would fit`);
   const tokens = Math.floor((forStates / sequences - stateFixedBytes) / Math.max(statePerTokenBytes, 1));

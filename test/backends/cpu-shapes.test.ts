@@ -168,6 +168,7 @@ describe('cpu shapes', { skip: cpuAbsence() }, () => {
           up: up[0]!,
           ...{ experts, topK, width },
           out: c.output('out', topK * width),
+          limit: 0,
         });
         return c.finish();
       }),
@@ -192,7 +193,13 @@ describe('cpu shapes', { skip: cpuAbsence() }, () => {
     });
     const swiglu = new CaseWriter('swiglu wide', 'swiglu', BF16, shape, false);
     const gate = swiglu.input('gate', hidden, 3);
-    swiglu.add('swiglu', { gate, up: swiglu.input('up', hidden), out: swiglu.output('out', hidden), width: hidden });
+    swiglu.add('swiglu', {
+      gate,
+      up: swiglu.input('up', hidden),
+      out: swiglu.output('out', hidden),
+      width: hidden,
+      limit: 0,
+    });
     await judge([mix.finish(), combine.finish(), swiglu.finish()]);
   });
 });

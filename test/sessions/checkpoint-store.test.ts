@@ -16,7 +16,7 @@ import {
   StateHome,
   type CaptureOptions,
 } from '../support/session-states.js';
-import { openStore, saved, type SaveSpec, type TestStore } from '../support/session-store.js';
+import { fencesOf, openStore, saved, type SaveSpec, type TestStore } from '../support/session-store.js';
 
 function matched(store: TestStore, tokens: readonly number[], stamp = STAMP): Candidate {
   const found = store.match(tokens, stamp);
@@ -193,9 +193,7 @@ test('without memory a restore is rejected with nothing taken, and works when th
 test('a fence that rises while a checkpoint is read, or written, is seen', async (t) => {
   const home = new StateHome();
   let fenced = '';
-  const fences = {
-    isFenced: (lineage: readonly { session: string }[]) => lineage.some((pair) => pair.session === fenced),
-  };
+  const fences = fencesOf((lineage) => lineage.some((pair) => pair.session === fenced));
   const store = await openStore(t, join(temporaryFolder(t, 'sessions'), 'store'), home, { fences });
   const ids = idsOf(40);
   await keep(store, home, ids.slice(0, 20), { session: 'a' });

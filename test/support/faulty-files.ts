@@ -136,6 +136,7 @@ export class FaultyFiles implements FileLayer {
     return {
       byteLength: file.byteLength,
       read: (into, at) => this.#look(() => file.read(into, at)),
+      readSummed: (into, at, checksum, before) => this.#look(() => file.readSummed(into, at, checksum, before)),
       readAll: (into, at) => this.#look(() => file.readAll(into, at)),
       writeAll: (from, at) =>
         later(

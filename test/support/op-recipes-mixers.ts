@@ -40,6 +40,31 @@ export const MIXER_RECIPES = {
       });
     },
   },
+  kda: {
+    variants: 3,
+    write: (c, v) => {
+      const [heads, dim] = [
+        [3, 20],
+        [2, 16],
+        [1, 37],
+      ][v] as [number, number];
+      const width = heads * dim;
+      c.add('kda', {
+        conv: c.input('conv', 3 * width),
+        f: c.input('f', width, 3),
+        b: c.input('b', heads, 2),
+        out: c.output('out', width),
+        ...{ heads, dim },
+        bound: v === 1 ? 0 : 5,
+        expA: c.values(
+          'expA',
+          Float32Array.from({ length: heads }, () => Math.exp(c.normal())),
+        ),
+        dtBias: c.weight('dtBias', width),
+        state: c.fixed(width * dim),
+      });
+    },
+  },
   attentionPrep: {
     variants: 2,
     write: (c, v) => {

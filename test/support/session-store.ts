@@ -5,6 +5,7 @@ import type { FileLayer } from '../../src/sessions/checkpoints/file-layer.js';
 import type { SaveOutcome } from '../../src/sessions/checkpoints/save.js';
 import { SessionFolder } from '../../src/sessions/checkpoints/session-folder.js';
 import { CheckpointStore, type CheckpointStoreOptions } from '../../src/sessions/checkpoints/store.js';
+import { NO_FENCES, type FenceView } from '../../src/sessions/fence-view.js';
 import type { Capture, Lineage, StateStamp } from '../../src/sessions/types.js';
 import { KNOWN_POLICIES, STAMP, type StateHome } from './session-states.js';
 
@@ -29,7 +30,7 @@ export async function openStore(
       folder,
       codecs: home.codecs,
       knownGatePolicies: KNOWN_POLICIES,
-      fences: { isFenced: () => false },
+      fences: NO_FENCES,
       budget: ROOMY,
       ...options,
     });
@@ -39,6 +40,11 @@ export async function openStore(
     folder.close();
     throw error;
   }
+}
+
+/** Fences of which only this is known. */
+export function fencesOf(isFenced: FenceView['isFenced']): FenceView {
+  return { ...NO_FENCES, isFenced, mayPublish: (lineage) => !isFenced(lineage) };
 }
 
 export interface SaveSpec {

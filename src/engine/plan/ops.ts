@@ -70,10 +70,11 @@ export const OPS = {
   },
   norm: {
     code: 2,
-    fields: fields('rows in:buffer out:buffer width group gain:weight eps:float'),
+    fields: fields('rows in:buffer out:buffer width group gain:weight? eps:float'),
     doc:
       'RMS norm over groups of `group` elements; gain is float32 [width]. scale = 1 / sqrt(dot(x, x) / group + eps); ' +
-      'out = A(x * scale * gain), left to right. With mtplx = 1: out = A(A(x * scale) * gain). out may be in.',
+      'out = A(x * scale * gain), left to right. With mtplx = 1: out = A(A(x * scale) * gain). Without a gain: out = ' +
+      'A(x * scale). out may be in.',
   },
   linear: {
     code: 3,
@@ -200,10 +201,13 @@ export const OPS = {
   },
   moeUp: {
     code: 17,
-    fields: fields('in:buffer hidden offsets:buffer list:buffer gate:weight up:weight experts topK width out:buffer'),
+    fields: fields(
+      'in:buffer hidden offsets:buffer list:buffer gate:weight up:weight experts topK width out:buffer limit:float',
+    ),
     doc:
       'For every pair: out[row * topK + slot, i] = A(silu(A(dot(gate_e[i], in[row]))) * A(dot(up_e[i], in[row]))), i < ' +
-      'width. Expert e has weight indices gate + e and up + e, each [width, hidden].',
+      'width. Expert e has weight indices gate + e and up + e, each [width, hidden]. With a limit (not 0) both rounded ' +
+      'products are clamped first, as in swiglu.',
   },
   moeDown: {
     code: 18,
@@ -213,16 +217,18 @@ export const OPS = {
   moeCombine: {
     code: 19,
     fields: fields(
-      'down:buffer weights:buffer shared:buffer sharedGate:buffer hidden topK out:buffer lowering:lowering',
+      'down:buffer weights:buffer shared:buffer sharedGate:buffer? hidden topK out:buffer lowering:lowering',
     ),
     doc:
       'y = fma over slots ascending from 0 of weights[slot] * down[row * topK + slot]; s = sigma(sharedGate[row]) (with ' +
-      'lowering = 1: gate); out = A(A(y) + A(s * shared)).',
+      'lowering = 1: gate), or 1 without sharedGate; out = A(A(y) + A(s * shared)).',
   },
   swiglu: {
     code: 20,
-    fields: fields('gate:buffer up:buffer out:buffer width'),
-    doc: 'R rows: out = A(silu(gate) * up). out may be gate.',
+    fields: fields('gate:buffer up:buffer out:buffer width limit:float'),
+    doc:
+      'R rows: out = A(silu(g) * u), g = gate, u = up; with a limit (not 0): g = gate > limit ? limit : gate; u = up > ' +
+      'limit ? limit : up < -limit ? -limit : up. out may be gate.',
   },
   add: {
     code: 21,
@@ -251,6 +257,75 @@ export const OPS = {
     code: 25,
     fields: fields('in:buffer out:buffer width'),
     doc: 'R rows copied for inspection; only plans that were asked for taps hold it.',
+  },
+  mhcWeights: {
+    code: 26,
+    fields: fields('rows in:buffer out:buffer streams iterations scale:weight base:weight eps:float'),
+    doc:
+      'The weights of a manifold hyper-connection of H = streams (at most 8) streams. in and out rows: H read weights, H ' +
+      'write weights, then H * H mixing weights comb[j, k] (from stream j into stream k) row by row; with iterations = 0 ' +
+      'the H read weights alone. scale float32 [3] ([1] with iterations = 0), one for each part; base float32, as long as ' +
+      'a row. v = fl(fl(in * scale[part]) + base). read = fl(sigmoidF32(v) + eps); write = fl(2 * sigmoidF32(v)). comb: ' +
+      'for each row j: m = greatest v by `>` from -inf, e = expF32(fl(v - m)), c = fl(fl(e / total) + eps), total = the e ' +
+      'added from 0 in ascending k; then the column pass: c = fl(c / fl(s + eps)), s = the column added from 0 in ' +
+      'ascending j; then iterations - 1 times the row pass (the same along rows) and the column pass. Nothing is A-rounded. ' +
+      'out may be in.',
+  },
+  mhcSum: {
+    code: 27,
+    fields: fields('rows weights:buffer? weightsWidth residual:buffer out:buffer hidden streams'),
+    doc:
+      'out[i] = A(sum), sum = fma over streams h ascending from 0 of weights[h] * residual[h, i]; weights rows are ' +
+      'weightsWidth long. Without weights: out[i] = A(fl(sum / streams)), the residuals added from 0 in ascending h.',
+  },
+  mhcWrite: {
+    code: 28,
+    fields: fields('residual:buffer weights:buffer weightsWidth y:buffer hidden streams'),
+    doc:
+      'In place, R rows: residual[k, i] = A(sum), sum = fma over streams j ascending, from fl(write[k] * y[i]), of ' +
+      'comb[j, k] * residual[j, i] (all of them as they were before); weights rows as mhcWeights leaves them: write at ' +
+      'column H, comb at 2 * H.',
+  },
+  groupedLinear: {
+    code: 29,
+    fields: fields('rows in:buffer out:buffer groups groupIn groupOut weight:weight rowStride rowOffset'),
+    doc:
+      'out[row, g * groupOut + o] = A(dot(weight[g * rowStride + rowOffset + o], in[row, g * groupIn …])), o < groupOut; ' +
+      'weight rows have groupIn elements of any float dtype, and rowOffset + groupOut is at most rowStride.',
+  },
+  scoreRouter: {
+    code: 30,
+    fields: fields(
+      'logits:buffer experts topK groups groupsKept score normalise scaling:float bias:weight? table:weight? outIndex:buffer outWeight:buffer',
+    ),
+    doc:
+      'R rows. s = sigmoidF32(l) (score = 0) or fl(sqrt(fl(softplusF64(l)))) (score = 1); t = fl(s + bias), s without ' +
+      'bias (float32 [experts]). NaN ranks as -inf; equal values: lower index. With groups > 1 the experts fall into that ' +
+      'many blocks; a block`s value is fl of the sum of its two greatest t, as they rank (of its one t where it has one ' +
+      'expert), and only the experts of the groupsKept greatest blocks can be chosen. The topK experts of greatest t go to ' +
+      'outIndex int32 [rows, topK] in ascending index order. With a table (int32 [tokens, topK], listed as F32) the ' +
+      'experts are those of the row`s token, clamped into 0 … experts - 1, ascending; bias and groups play no part. ' +
+      'outWeight = A(fl(fl(s / fl(sum + 1e-20)) * scaling)) with normalise, sum = the chosen s added from 0 in that order, ' +
+      'else A(fl(s * scaling)).',
+  },
+  layerNorm: {
+    code: 31,
+    fields: fields('rows in:buffer out:buffer width gain:weight bias:weight eps:float'),
+    doc:
+      'mean = fl(sum / width), the sum by the lane law; d = fl(x - mean); scale = 1 / sqrt(fl(dot(d, d) / width) + eps); ' +
+      'out = A(fl(fl(fl(d * scale) * gain) + bias)), gain and bias float32 [width]. out may be in.',
+  },
+  kda: {
+    code: 32,
+    fields: fields(
+      'conv:buffer f:buffer b:buffer out:buffer heads dim bound:float expA:weight dtBias:weight state:fixed',
+    ),
+    doc:
+      'The delta rule with a decay for every key channel, token by token. conv row: queries, keys, values, each [heads, ' +
+      'dim]; f row [heads, dim]; b row [heads]. q, k, beta and the update as in gatedDelta without mtplx, in every plan. z = ' +
+      'fl(f + dtBias) (dtBias float32 [heads, dim], expA float32 [heads]); log decay g = fl(-bound * sigmoidF32(fl(expA[h] ' +
+      '* z))) with a bound (not 0), else fl(-expA[h] * fl(softplusF64(z))); decay[i] = expF32(g[i]); S[i, j] = decay[i] * ' +
+      'S[i, j] where gatedDelta has one decay. S float32 [heads, dim, dim] (key channel, value channel).',
   },
 } as const satisfies Record<string, OpSpec>;
 

@@ -20,3 +20,5 @@ export type GateLowering = 'standalone' | 'fused';
 
 /** strict: the two proven sites follow the phase; mtplx: four sites do; uniform: none does. */
 export type GatePolicy = 'strict' | 'mtplx' | 'uniform';
+
+export const GATE_POLICIES: readonly GatePolicy[] = ['strict', 'mtplx', 'uniform'];

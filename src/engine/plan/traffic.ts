@@ -9,6 +9,7 @@ import type { WeightDtype } from './ops.js';
 import { WEIGHT_DTYPES } from './ops.js';
 import type { PlanProgram } from '../backends/backend.js';
 import { decodeProgram, type DecodedOp, type PlanHeader } from './decode.js';
+import { mhcWidth } from './extents.js';
 
 /** The call that is asked about: rows of one sequence from `position` on. */
 export interface TrafficCall {
@@ -69,7 +70,9 @@ class TrafficCounter {
       case 'embed':
         return { weightBytes: rows * op.fields.width * this.#bytes(op.fields.weight) };
       case 'norm':
-        return { weightBytes: this.#rowCount(op.fields.rows) === 0 ? 0 : op.fields.width * FLOAT };
+        return {
+          weightBytes: this.#rowCount(op.fields.rows) === 0 || op.fields.gain < 0 ? 0 : op.fields.width * FLOAT,
+        };
       case 'linear':
         return this.#linear(op);
       case 'conv': {
@@ -93,6 +96,33 @@ class TrafficCounter {
           multiplyAdds: rows * 3 * state,
         };
       }
+      case 'kda': {
+        const { heads, dim } = op.fields;
+        const state = heads * dim * dim;
+        return {
+          weightBytes: (heads + heads * dim) * FLOAT,
+          stateReadBytes: state * FLOAT,
+          stateWrittenBytes: state * FLOAT,
+          multiplyAdds: rows * 3 * state,
+        };
+      }
+      case 'mhcWeights': {
+        const scales = op.fields.iterations === 0 ? 1 : 3;
+        return { weightBytes: this.#rowCount(op.fields.rows) === 0 ? 0 : (scales + mhcWidth(op.fields)) * FLOAT };
+      }
+      case 'groupedLinear': {
+        const { groups, groupIn, groupOut, weight } = op.fields;
+        const count = this.#rowCount(op.fields.rows);
+        const matrix = groups * groupIn * groupOut;
+        return count === 0 ? {} : { weightBytes: matrix * this.#bytes(weight), multiplyAdds: count * matrix };
+      }
+      case 'scoreRouter': {
+        const { experts, topK, bias, table } = op.fields;
+        if (table >= 0) return { weightBytes: rows * topK * FLOAT };
+        return { weightBytes: bias >= 0 ? experts * FLOAT : 0 };
+      }
+      case 'layerNorm':
+        return { weightBytes: this.#rowCount(op.fields.rows) === 0 ? 0 : 2 * op.fields.width * FLOAT };
       case 'gatedNorm':
         return { weightBytes: op.fields.dim * FLOAT };
       case 'attentionPrep': {
@@ -168,6 +198,8 @@ class TrafficCounter {
       case 'pleAdd':
       case 'gather':
       case 'tap':
+      case 'mhcSum':
+      case 'mhcWrite':
         return {};
     }
   }

@@ -30,11 +30,8 @@ export class PagedStateCodec implements StateCodec<SequenceState> {
     return bytes;
   }
 
-  export(state: SequenceState): ExportedState {
-    if (!(state instanceof PagedState) || !this.#store.owns(state)) {
-      throw new PlumblineError('internal_error', 'a state was exported through the codec of another store');
-    }
-    state.assertHeld();
+  export(given: SequenceState): ExportedState {
+    const state = this.#own(given);
     const { length } = state;
     const full = Math.floor(length / this.pageTokens);
     const tailTokens = length % this.pageTokens;
@@ -50,6 +47,11 @@ export class PagedStateCodec implements StateCodec<SequenceState> {
       tail: this.#pack(last?.slab.bytes, length),
       tailTokens: last?.tokens.slice(0, tailTokens) ?? new Int32Array(0),
     };
+  }
+
+  identities(given: SequenceState): readonly object[] {
+    const state = this.#own(given);
+    return state.pages.slice(0, Math.floor(state.length / this.pageTokens)).map(({ identity }) => identity);
   }
 
   reserve(tokens: Int32Array): StateReservation<SequenceState> {
@@ -86,6 +88,14 @@ export class PagedStateCodec implements StateCodec<SequenceState> {
         for (const slab of [memory.fixed, ...memory.pages]) slab.release();
       },
     };
+  }
+
+  #own(state: SequenceState): PagedState {
+    if (!(state instanceof PagedState) || !this.#store.owns(state)) {
+      throw new PlumblineError('internal_error', 'a state was exported through the codec of another store');
+    }
+    state.assertHeld();
+    return state;
   }
 
   #pack(page: Uint8Array | undefined, length: number): Uint8Array {

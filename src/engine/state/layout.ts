@@ -5,6 +5,7 @@
  * Invariants: offsets are 64-byte aligned; a layout is built once per model and never changes; parts have names, so that
  * comparisons and checkpoints can speak of them.
  */
+import { createHash } from 'node:crypto';
 import { PlumblineError } from '../../errors.js';
 
 export interface FixedPart {
@@ -33,6 +34,11 @@ export interface StateLayout {
   readonly fixedBytes: number;
   readonly pageBytes: number;
   readonly pageTokens: number;
+}
+
+/** A name for a layout: states of equal names have the same parts in the same places. */
+export function layoutHash(layout: StateLayout): string {
+  return createHash('sha256').update(JSON.stringify(layout)).digest('hex').slice(0, 32);
 }
 
 const ALIGNMENT = 64;

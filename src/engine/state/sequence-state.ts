@@ -61,10 +61,7 @@ export class PagedState implements SequenceState {
 
   holdings(): readonly Holding[] {
     const { fixedBytes, pageBytes } = this.store.layout;
-    return [
-      { key: this.fixed, bytes: fixedBytes },
-      ...this.pages.map(({ slab }) => ({ key: slab, bytes: pageBytes })),
-    ];
+    return [{ key: this.fixed, bytes: fixedBytes }, ...this.pages.map(({ slab }) => ({ key: slab, bytes: pageBytes }))];
   }
 
   /** The id at `position`, which must be below `length`. */
@@ -119,17 +116,20 @@ export interface StateLimits {
 
 /**
  * What `sequences` running sequences of up to `contextTokens` need, each holding up to `values` values of its state at a
- * time: a fixed slab for each, the pages of one, and for every further one perhaps a copy of its last page.
+ * time: a fixed slab for each, the pages of one, and for every further one perhaps a copy of its last page. On top, what
+ * `keptBytes` of values that are kept beyond their request may take, in slabs or in pages.
  */
 export function stateLimits(
   layout: StateLayout,
   sequences: number,
   contextTokens: number,
   values: number,
+  keptBytes = 0,
 ): StateLimits {
+  const kept = (bytes: number): number => Math.ceil(keptBytes / Math.max(bytes, 64));
   return {
-    fixedSlabs: values * sequences + 1,
-    pages: sequences * (Math.ceil(contextTokens / layout.pageTokens) + values - 1),
+    fixedSlabs: values * sequences + 1 + kept(layout.fixedBytes),
+    pages: sequences * (Math.ceil(contextTokens / layout.pageTokens) + values - 1) + kept(layout.pageBytes),
   };
 }
 
@@ -233,8 +233,12 @@ export class StateStore {
   /** The value of `tokens` over memory that has been filled; takes the memory over. */
   make({ fixed, pages }: StateMemory, tokens: Int32Array): PagedState {
     const { pageTokens } = this.layout;
-    const made = pages.map((slab): Page => ({ slab, tokens: new Int32Array(pageTokens), filled: 0, identity: {} }));
-    this.#append(made, 0, tokens);
+    const made = pages.map((slab, index): Page => {
+      const own = tokens.subarray(index * pageTokens, (index + 1) * pageTokens);
+      const ids = new Int32Array(pageTokens);
+      ids.set(own);
+      return { slab, tokens: ids, filled: own.length, identity: {} };
+    });
     return new PagedState(this, tokens.length, fixed, made);
   }
 

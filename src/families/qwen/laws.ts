@@ -52,6 +52,9 @@ export function siteLowering(site: GateSite, lowering: GateLowering, policy: Gat
   }
 }
 
+/** Version of the sites and classes above, by which stored states are told apart. */
+export const GATE_LAW = 'qwen-verify-gate-1';
+
 /** Sampling and error laws. `qwen4_exp` has its own defaults; other models of the family take the class defaults. */
 export function qwenLaws(family: 'qwen4_exp' | 'qwen3_5'): FamilyLaws {
   return {

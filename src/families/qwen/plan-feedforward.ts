@@ -2,7 +2,8 @@
  * The feed-forward blocks as ops: the mixture of experts with its shared expert, and the dense SwiGLU.
  */
 import type { PlanBuffer } from '../../engine/plan/builder.js';
-import type { BoundMoe, BoundSwiglu } from './bind.js';
+import type { BoundSwiglu } from '../weight-binder.js';
+import type { BoundMoe } from './bind.js';
 import { segment, type PlanContext } from './plan-context.js';
 
 export function mixtureOfExperts(c: PlanContext, weights: BoundMoe, x: PlanBuffer, y: PlanBuffer): void {
@@ -52,6 +53,7 @@ export function mixtureOfExperts(c: PlanContext, weights: BoundMoe, x: PlanBuffe
     topK,
     width: expertWidth,
     out: hidden.offset,
+    limit: 0,
   });
   c.builder.op('moeDown', {
     in: hidden.offset,
@@ -64,7 +66,7 @@ export function mixtureOfExperts(c: PlanContext, weights: BoundMoe, x: PlanBuffe
     hidden: hiddenSize,
     out: down.offset,
   });
-  c.builder.op('swiglu', { gate: gate.offset, up: up.offset, out: gate.offset, width: sharedExpertWidth });
+  c.builder.op('swiglu', { gate: gate.offset, up: up.offset, out: gate.offset, width: sharedExpertWidth, limit: 0 });
   c.builder.linear('R', gate, sharedExpertWidth, [segment(weights.shared.down, shared)]);
   c.builder.op('moeCombine', {
     down: down.offset,
@@ -83,6 +85,6 @@ export function denseMlp(c: PlanContext, weights: BoundSwiglu, x: PlanBuffer, y:
   const gate = c.builder.buffer('mlp.gate', width);
   const up = c.builder.buffer('mlp.up', width);
   c.builder.linear('R', x, c.config.hiddenSize, [segment(weights.gate, gate), segment(weights.up, up)]);
-  c.builder.op('swiglu', { gate: gate.offset, up: up.offset, out: gate.offset, width });
+  c.builder.op('swiglu', { gate: gate.offset, up: up.offset, out: gate.offset, width, limit: 0 });
   c.builder.linear('R', gate, width, [segment(weights.down, y)]);
 }

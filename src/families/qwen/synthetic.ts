@@ -14,9 +14,10 @@ import { JsonKeys } from '../../weights/json-file.js';
 import type { JsonObject } from '../../weights/strict-json.js';
 import type { TensorRef } from '../../weights/tensor.js';
 import type { TensorSupply } from '../../weights/tensor-taker.js';
+import type { AssembleOptions, ProvidedWeights } from '../assemble.js';
 import { RandomWeights } from '../random-weights.js';
 import type { LoadProgress } from '../weight-source.js';
-import { assembleQwen, type AssembleOptions, type ProvidedWeights } from './assemble.js';
+import { assembleQwen } from './assemble.js';
 import { parseQwenConfig } from './config.js';
 import type { Qwen4Config, QwenConfig } from './config-types.js';
 import { takeQwen } from './inventory.js';
@@ -114,6 +115,7 @@ export async function loadSyntheticQwen(options: SyntheticQwenOptions) {
   const assembled = await assembleQwen(options, {
     config,
     weights,
+    modelHash: `synthetic-${options.size}-${options.seed}`,
     provide: async (tensors) => SyntheticWeights.make(backend, random, tensors, progress, signal),
     tableSource: (shard) => memorySource(asBytes(random, shard)),
     tableBytes: supply.tableBytes,

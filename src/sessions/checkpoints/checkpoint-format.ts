@@ -19,7 +19,8 @@
 import { z } from 'zod';
 import { PlumblineError } from '../../errors.js';
 import type { Lineage } from '../types.js';
-import { bytesAt, damaged, encodeFrame, readFrame, type Checksum, type Unusable } from './frame.js';
+import type { Checksum } from './checksum.js';
+import { bytesAt, damaged, encodeFrame, readFrame, type Unusable } from './frame.js';
 import type { OpenFile } from './file-layer.js';
 import { count, fileId, locatePage, PART_NAMES, word, type PartName, type SegmentFile } from './segment-format.js';
 
@@ -117,11 +118,11 @@ export function sectionPlan({ parts, hiddenBytes }: Pick<CheckpointHeader, 'part
 
 /**
  * A checkpoint in the making: the bytes of its head, and what reading it will find.
- * @param contents the sections in the order of the plan, and their checksums
+ * @param contents the sizes of the sections in the order of the plan; their checksums
  */
 export function encodeCheckpoint(
   header: Omit<CheckpointHeader, 'sections'>,
-  contents: readonly Uint8Array[],
+  contents: readonly { readonly byteLength: number }[],
   checksums: readonly number[],
   parts: ReadonlyMap<PartName, PartIndex>,
   checksum: Checksum,

@@ -52,6 +52,8 @@ export interface StateCodec<S> {
   tailBytes(length: number): number;
   /** @param state held by the caller for as long as the result is in use */
   export(state: S): ExportedState;
+  /** The identities of the full pages alone, in order. */
+  identities(state: S): readonly object[];
   /** @param tokens ids of the value. @throws out_of_memory with nothing taken */
   reserve(tokens: Int32Array): StateReservation<S>;
 }

@@ -11,6 +11,7 @@
 import * as fs from 'node:fs';
 import { join } from 'node:path';
 import { PlumblineError } from '../../errors.js';
+import type { Checksum } from './checksum.js';
 
 export interface FileEntry {
   readonly name: string;
@@ -25,6 +26,11 @@ export interface OpenFile {
   read(into: Uint8Array, at: number): void;
   /** Fills the views one after the other from byte `at`, off the event loop. */
   readAll(into: readonly Uint8Array[], at: number): Promise<void>;
+  /**
+   * The same, and the CRC-32 of each view, that of the first behind `before`; where the machine can, both at once, while the
+   * bytes are still in the cache of the core that read them.
+   */
+  readSummed(into: readonly Uint8Array[], at: number, checksum: Checksum, before: number): Promise<number[]>;
   /** Writes the views one after the other from byte `at`, off the event loop. */
   writeAll(from: readonly Uint8Array[], at: number): Promise<void>;
   /** Resolves when the bytes are on the disk. */
@@ -63,10 +69,12 @@ const MOST_VIEWS = 512;
 class NodeFile implements OpenFile {
   readonly byteLength: number;
   readonly #fd: number;
+  readonly #reader: SummedReader | undefined;
   #open = true;
 
-  constructor(fd: number) {
+  constructor(fd: number, reader: SummedReader | undefined) {
     this.#fd = fd;
+    this.#reader = reader;
     this.byteLength = fs.fstatSync(fd).size;
   }
 
@@ -88,6 +96,18 @@ class NodeFile implements OpenFile {
         });
       });
     });
+  }
+
+  async readSummed(into: readonly Uint8Array[], at: number, checksum: Checksum, before: number): Promise<number[]> {
+    if (this.#reader !== undefined) {
+      try {
+        return await this.#reader(this.#fd, into, at, before);
+      } catch (error) {
+        throw systemCode(error) === 'session_file_invalid' ? endedEarly() : error;
+      }
+    }
+    await this.readAll(into, at);
+    return into.map((view, i) => checksum(view, i === 0 ? before : 0));
   }
 
   async writeAll(from: readonly Uint8Array[], at: number): Promise<void> {
@@ -125,8 +145,16 @@ class NodeFile implements OpenFile {
   }
 }
 
-/** The disk itself. */
-export const diskFiles: FileLayer = {
+/** Fills the views from `position` of an open file, off the event loop, and gives their CRC-32. */
+export type SummedReader = (
+  descriptor: number,
+  views: readonly Uint8Array[],
+  position: number,
+  before: number,
+) => Promise<number[]>;
+
+/** The disk itself. @param reader reads with checksums where the machine has something faster than the plain way */
+export const diskFilesWith = (reader: SummedReader | undefined): FileLayer => ({
   makeFolder(path) {
     fs.mkdirSync(path, { recursive: true, mode: 0o700 });
   },
@@ -151,7 +179,7 @@ export const diskFiles: FileLayer = {
     const fd = fs.openSync(path, flags | O_NOFOLLOW, 0o600);
     try {
       if (!fs.fstatSync(fd).isFile()) throw new PlumblineError('session_file_invalid', 'it is no regular file');
-      return new NodeFile(fd);
+      return new NodeFile(fd, reader);
     } catch (error) {
       fs.closeSync(fd);
       throw error;
@@ -185,7 +213,9 @@ export const diskFiles: FileLayer = {
     const stat = fs.statSync(path, { bigint: true, throwIfNoEntry: false });
     return stat && `${stat.dev}:${stat.ino}:${stat.birthtimeNs}`;
   },
-};
+});
+
+export const diskFiles = diskFilesWith(undefined);
 
 /** A whole small file. @throws session_file_invalid when it has more than `most` bytes */
 export function readSmall(files: FileLayer, path: string, most: number): Uint8Array {

@@ -10,14 +10,9 @@
  * Invariants: numbers are little-endian; nothing of a header is parsed before its checksum holds, so a frame that is whole
  * but of another version was written by another plumbline, and is no damage. All versions share this frame.
  */
-import { crc32 } from 'node:zlib';
 import { PlumblineError } from '../../errors.js';
+import type { Checksum } from './checksum.js';
 import type { OpenFile } from './file-layer.js';
-
-/** CRC-32 of `bytes` behind what `before` is the checksum of. */
-export type Checksum = (bytes: Uint8Array, before: number) => number;
-
-export const zlibChecksum: Checksum = (bytes, before) => crc32(bytes, before);
 
 export const FORMAT_VERSION = 1;
 const PREFIX_BYTES = 20;

@@ -11,8 +11,8 @@ import { readCheckpoint, REFERENCE_WORDS, type CheckpointPart } from './checkpoi
 import type { IndexEntry } from './checkpoint-index.js';
 import type { StateReservation } from './codec.js';
 import type { OpenFile } from './file-layer.js';
-import type { Checksum } from './frame.js';
-import type { FenceView } from './save.js';
+import type { Checksum } from './checksum.js';
+import type { StoreFences } from './save.js';
 import type { Codecs } from './save-plan.js';
 import type { Segment, SegmentTable } from './segment-table.js';
 import { bytesOf, locatePage } from './segment-format.js';
@@ -23,7 +23,7 @@ export interface RestoreContext<S extends StateValue> {
   readonly folder: SessionFolder;
   readonly codecs: Codecs<S>;
   readonly segments: SegmentTable;
-  readonly fences: FenceView;
+  readonly fences: StoreFences;
   readonly checksum: Checksum;
   readonly signal: AbortSignal | undefined;
 }
@@ -119,7 +119,7 @@ async function readBack<S extends StateValue>(
   const [trunk, head] = parts.map(({ reservation }) => reservation.commit());
   parts.forEach(({ part: { name } }, i) => {
     const { references } = entry.file.parts.get(name)!;
-    codecs[name]!.export([trunk, head][i]!).pages.forEach(({ identity }, page) => {
+    codecs[name]!.identities([trunk, head][i]!).forEach((identity, page) => {
       const segment = entry.segments[references[REFERENCE_WORDS * page]!]!;
       segments.remember(identity, { segment, page: references[REFERENCE_WORDS * page + 1]! });
     });

@@ -14,7 +14,7 @@ import {
   type PartIndex,
 } from './checkpoint-format.js';
 import type { ExportedState, FullPage, StateCodec } from './codec.js';
-import type { Checksum } from './frame.js';
+import type { Checksum } from './checksum.js';
 import type { Segment, SegmentTable } from './segment-table.js';
 import { bytesOf, encodeSegmentHead, type PageGroup, type PartName, type SegmentFile } from './segment-format.js';
 import { checksumsOf } from './transfer.js';

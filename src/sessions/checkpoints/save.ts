@@ -6,13 +6,16 @@
  * could not be made durable afterwards is taken back.
  */
 import { toPlumblineError } from '../../errors.js';
-import type { Lineage, StateValue } from '../types.js';
+import type { FenceView } from '../fence-view.js';
+import type { StateValue } from '../types.js';
 import type { WritePace } from './budget.js';
 import { IndexEntry, type CheckpointIndex } from './checkpoint-index.js';
 import { systemCode } from './file-layer.js';
-import type { Checksum } from './frame.js';
+import type { Checksum } from './checksum.js';
 import { planSave, type Codecs, type SavedBytes, type SavePlan, type SaveRequest } from './save-plan.js';
-import type { SegmentTable } from './segment-table.js';
+import type { CheckpointFile } from './checkpoint-format.js';
+import type { SegmentFile } from './segment-format.js';
+import type { Segment, SegmentTable } from './segment-table.js';
 import type { SessionFolder } from './session-folder.js';
 import { writeViews } from './transfer.js';
 
@@ -41,24 +44,21 @@ export type SaveOutcome =
   | { readonly kind: 'stored'; readonly bytes: SavedBytes; readonly entry: IndexEntry }
   | { readonly kind: 'not-stored'; readonly reason: NotStoredReason; readonly cause?: unknown };
 
-/** Which sessions may not come back. */
-export interface FenceView {
-  /** Whether any pair of a lineage is below the fence of its session. */
-  isFenced(lineage: Lineage): boolean;
-}
+/** What a store asks of the fences. */
+export type StoreFences = Pick<FenceView, 'isFenced' | 'mayPublish'>;
 
 export interface SaveContext<S extends StateValue> {
   readonly folder: SessionFolder;
   readonly codecs: Codecs<S>;
   readonly segments: SegmentTable;
   readonly index: CheckpointIndex;
-  readonly fences: FenceView;
+  readonly fences: StoreFences;
   readonly checksum: Checksum;
   readonly pace: WritePace;
   readonly sequence: number;
   readonly now: () => number;
   /** Makes room for so many bytes, or says why there is none. */
-  readonly makeRoom: (bytes: number, plan: SavePlan) => Promise<NotStoredReason | undefined>;
+  readonly makeRoom: (bytes: number, reused: readonly Segment[]) => Promise<NotStoredReason | undefined>;
   readonly signal: AbortSignal;
   /** Why it must not be published any more. */
   readonly revoked: () => NotStoredReason | undefined;
@@ -69,27 +69,28 @@ export async function save<S extends StateValue>(
   request: SaveRequest<S>,
   context: SaveContext<S>,
 ): Promise<SaveOutcome> {
-  const { folder, segments, index, checksum, signal } = context;
+  const { folder, segments, checksum, signal } = context;
   const id = folder.newId(context.sequence);
   let plan: SavePlan | undefined;
   try {
     plan = await planSave(request, { ...context, segmentId: id, writtenAt: context.now(), segments, checksum, signal });
-    const refused = await context.makeRoom(sizeOf(plan), plan);
+    const refused = await context.makeRoom(sizeOf(plan), plan.reused);
     if (refused !== undefined) return { kind: 'not-stored', reason: refused };
     await stage(plan, id, context);
-    const published = publish(request, plan, id, context);
+    const { segment, checkpoint, reused, newPages } = plan;
+    const published = publish({ id, segment: segment?.file, checkpoint: checkpoint.file, reused }, context);
     if ('reason' in published) {
       await sweep(id, folder);
       return { kind: 'not-stored', reason: published.reason };
     }
+    const { entry, added } = published;
+    if (added) newPages.forEach(({ identity }, page) => segments.remember(identity, { segment: added, page }));
     try {
-      if (plan.segment) await folder.files.syncFolder(folder.segments);
-      await folder.files.syncFolder(folder.checkpoints);
+      await settle(entry, added !== undefined, context);
     } catch (error) {
-      if (index.remove(published.entry)) await folder.files.remove(folder.checkpointPath(id)).catch(() => undefined);
       return { kind: 'not-stored', reason: reasonOf(error), cause: error };
     }
-    return { kind: 'stored', bytes: plan.bytes, entry: published.entry };
+    return { kind: 'stored', bytes: plan.bytes, entry };
   } catch (error) {
     await sweep(id, folder);
     const reason = context.revoked() ?? (signal.aborted ? 'stopped' : reasonOf(error));
@@ -118,33 +119,56 @@ async function stage<S extends StateValue>(plan: SavePlan, id: string, context: 
   }
 }
 
+/** Two files under their staging names, whole and synced. */
+export interface Staged {
+  readonly id: string;
+  readonly segment: SegmentFile | undefined;
+  readonly checkpoint: CheckpointFile;
+  /** Segments that the checkpoint refers to beside its own, which comes last. */
+  readonly reused: readonly Segment[];
+}
+
+export type PublishContext = Pick<SaveContext<StateValue>, 'folder' | 'fences' | 'segments' | 'index' | 'revoked'>;
+
 /** Synchronous: what it sees of the fences is still so when the files have their names. */
-function publish<S extends StateValue>(
-  { lineage }: SaveRequest<S>,
-  plan: SavePlan,
-  id: string,
-  { folder, fences, segments, index, revoked }: SaveContext<S>,
-): { readonly entry: IndexEntry } | { readonly reason: NotStoredReason } {
-  const reason = revoked() ?? (fences.isFenced(lineage) ? 'session_fenced' : undefined);
+export function publish(
+  { id, segment, checkpoint, reused }: Staged,
+  { folder, fences, segments, index, revoked }: PublishContext,
+): { readonly entry: IndexEntry; readonly added: Segment | undefined } | { readonly reason: NotStoredReason } {
+  const reason = revoked() ?? (fences.mayPublish(checkpoint.lineage) ? undefined : 'session_fenced');
   if (reason !== undefined) return { reason };
   if (!folder.lock.held) return { reason: 'lock_lost' };
   const { files } = folder;
-  if (plan.segment) files.rename(folder.stagedSegment(id), folder.segmentPath(id));
+  if (segment) files.rename(folder.stagedSegment(id), folder.segmentPath(id));
   try {
     files.rename(folder.stagedCheckpoint(id), folder.checkpointPath(id));
   } catch (error) {
-    if (plan.segment) files.rename(folder.segmentPath(id), folder.stagedSegment(id));
+    if (segment) files.rename(folder.segmentPath(id), folder.stagedSegment(id));
     throw error;
   }
-  const added = plan.segment && segments.add(plan.segment.file);
-  const entry = new IndexEntry(id, plan.checkpoint.file, added ? [...plan.reused, added] : plan.reused);
+  const added = segment && segments.add(segment);
+  const entry = new IndexEntry(id, checkpoint, added ? [...reused, added] : reused);
   index.add(entry);
-  if (added) plan.newPages.forEach(({ identity }, page) => segments.remember(identity, { segment: added, page }));
-  return { entry };
+  return { entry, added };
+}
+
+/** Makes the new names durable, or takes the entry back. */
+export async function settle(
+  entry: IndexEntry,
+  withSegment: boolean,
+  { folder, index }: Pick<PublishContext, 'folder' | 'index'>,
+): Promise<void> {
+  try {
+    if (withSegment) await folder.files.syncFolder(folder.segments);
+    await folder.files.syncFolder(folder.checkpoints);
+  } catch (error) {
+    if (index.remove(entry)) await folder.files.remove(folder.checkpointPath(entry.id)).catch(() => undefined);
+    throw error;
+  }
 }
 
 /** What cannot be taken away now goes when the folder is opened again. */
-async function sweep(id: string, folder: SessionFolder): Promise<void> {
+export async function sweep(id: string, folder: SessionFolder): Promise<void> {
   for (const path of [folder.stagedSegment(id), folder.stagedCheckpoint(id)]) {
     await folder.files.remove(path).catch(() => undefined);
   }

@@ -10,8 +10,9 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { PlumblineError } from '../../errors.js';
 import { readCheckpoint, referenceFault, type CheckpointFile } from './checkpoint-format.js';
 import { IndexEntry, type CheckpointIndex } from './checkpoint-index.js';
-import type { Checksum, Unusable } from './frame.js';
-import type { FenceView } from './save.js';
+import type { Checksum } from './checksum.js';
+import type { Unusable } from './frame.js';
+import type { StoreFences } from './save.js';
 import type { SegmentTable } from './segment-table.js';
 import { readSegment, type SegmentFile } from './segment-format.js';
 import type { SessionFolder } from './session-folder.js';
@@ -42,7 +43,7 @@ export interface ScanContext {
   readonly folder: SessionFolder;
   readonly segments: SegmentTable;
   readonly index: CheckpointIndex;
-  readonly fences: FenceView;
+  readonly fences: StoreFences;
   readonly checksum: Checksum;
   readonly signal?: AbortSignal | undefined;
 }

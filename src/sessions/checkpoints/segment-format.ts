@@ -8,7 +8,8 @@
  * Invariant: header and table are checked when a segment is opened, a page when it is read.
  */
 import { z } from 'zod';
-import { bytesAt, damaged, encodeFrame, readFrame, type Checksum, type Unusable } from './frame.js';
+import type { Checksum } from './checksum.js';
+import { bytesAt, damaged, encodeFrame, readFrame, type Unusable } from './frame.js';
 import type { OpenFile } from './file-layer.js';
 
 export const SEGMENT_MAGIC = 'PLUMPAGE';

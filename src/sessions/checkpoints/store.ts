@@ -10,14 +10,15 @@ import type { Log } from '../../observe/log.js';
 import type { Lineage, RestoreOutcome, RestoreReason, StateStamp, StateValue } from '../types.js';
 import { evictionOrder, WritePace, type DiskBudget } from './budget.js';
 import { CheckpointIndex, type IndexEntry } from './checkpoint-index.js';
-import { zlibChecksum, type Checksum } from './frame.js';
+import { zlibChecksum, type Checksum } from './checksum.js';
 import { restore } from './restore.js';
-import { save, type FenceView, type NotStoredReason, type SaveOutcome } from './save.js';
-import type { Codecs, SavePlan, SaveRequest } from './save-plan.js';
+import { save, type NotStoredReason, type SaveOutcome, type StoreFences } from './save.js';
+import type { Codecs, SaveRequest } from './save-plan.js';
 import { SaveQueue, type SaveJob } from './save-queue.js';
 import { scan, type OtherFile, type ScanReport } from './scan.js';
-import { SegmentTable } from './segment-table.js';
+import { SegmentTable, type Segment } from './segment-table.js';
 import type { SessionFolder } from './session-folder.js';
+import { exportEntry, importSession } from './session-file.js';
 import { StoreCounts, type StoreHealth } from './store-counts.js';
 import { sessionsOf, type StoredSession } from './stored-sessions.js';
 
@@ -26,7 +27,7 @@ export interface CheckpointStoreOptions<S extends StateValue> {
   readonly codecs: Codecs<S>;
   /** Gate policies under which rows of the autoregressive lane are known to be the same. */
   readonly knownGatePolicies: readonly string[];
-  readonly fences: FenceView;
+  readonly fences: StoreFences;
   readonly budget: DiskBudget;
   /** Default: zlib's. Any other must give the same values. */
   readonly checksum?: Checksum | undefined;
@@ -211,6 +212,42 @@ export class CheckpointStore<S extends StateValue> {
     return this.#leftovers.size;
   }
 
+  /** The newest checkpoint of a session as one file that needs no other; undefined when there is none. */
+  exportSession(session: string): AsyncGenerator<Uint8Array> | undefined {
+    const own = this.entries(session);
+    if (own.length === 0) return undefined;
+    const newest = own.reduce((a, b) => (b.file.header.sequence > a.file.header.sequence ? b : a));
+    return this.#export(newest);
+  }
+
+  async *#export(entry: IndexEntry): AsyncGenerator<Uint8Array> {
+    const letGo = this.hold(entry);
+    const segments = entry.segments.map((segment) => segment.retain());
+    try {
+      yield* exportEntry(entry, this.folder, this.#checksum);
+    } finally {
+      for (const segment of segments) segment.release();
+      letGo();
+    }
+  }
+
+  /** @throws session_file_invalid, session_not_stored, and what the source or the file system throws */
+  async importSession(
+    source: AsyncIterable<Uint8Array>,
+  ): Promise<{ readonly session: string; readonly bytes: number }> {
+    return importSession(source, {
+      folder: this.folder,
+      fences: this.#o.fences,
+      segments: this.#segments,
+      index: this.#index,
+      revoked: () => (this.#stop.signal.aborted ? 'stopped' : undefined),
+      checksum: this.#checksum,
+      sequence: ++this.#sequence,
+      mostBytes: this.#o.budget.bytes,
+      makeRoom: async (bytes, reused) => this.#makeRoom(bytes, reused),
+    });
+  }
+
   /** What the folder holds, by session; in no order that means anything. */
   sessions(): StoredSession[] {
     return sessionsOf(this.#index.values());
@@ -272,16 +309,16 @@ export class CheckpointStore<S extends StateValue> {
       pace: this.#pace,
       sequence: ++this.#sequence,
       now: this.#o.now ?? Date.now,
-      makeRoom: async (bytes, plan) => this.#makeRoom(bytes, plan),
+      makeRoom: async (bytes, reused) => this.#makeRoom(bytes, reused),
       signal: this.#stop.signal,
       revoked,
     });
   }
 
   /** Evicts until so many bytes fit. */
-  async #makeRoom(bytes: number, plan: SavePlan): Promise<NotStoredReason | undefined> {
+  async #makeRoom(bytes: number, reused: readonly Segment[]): Promise<NotStoredReason | undefined> {
     const { budget } = this.#o;
-    const needed = plan.reused.reduce((sum, { file }) => sum + file.byteLength, bytes);
+    const needed = reused.reduce((sum, { file }) => sum + file.byteLength, bytes);
     if (needed > budget.bytes) return 'over_budget';
     const free = (): number => this.folder.files.freeBytes(this.folder.path) - bytes - budget.leastFreeBytes;
     const fits = (): boolean => this.bytes + bytes <= budget.bytes;

@@ -8,12 +8,12 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { PlumblineError } from '../../errors.js';
 import type { OpenFile } from './file-layer.js';
-import type { Checksum } from './frame.js';
+import type { Checksum } from './checksum.js';
 
 /** Bytes of one call. */
-const PIECE = 2 * 1024 * 1024;
+const PIECE = 4 * 1024 * 1024;
 /** Views of one call. */
-const MOST_VIEWS = 256;
+const MOST_VIEWS = 512;
 const READERS = 3;
 
 /** Bytes of a file that belong together under one checksum. */
@@ -38,7 +38,8 @@ export async function readUnits(
     while (next < batches.length && bad === undefined && !failed) {
       const batch = batches[next++]!;
       try {
-        bad ??= await readBatch(batch, checksum, signal);
+        const found = await readBatch(batch, checksum, signal);
+        bad ??= found; // another reader may have found one meanwhile
       } catch (error) {
         failed = true;
         throw error;
@@ -59,17 +60,15 @@ async function readBatch(
   if (first === undefined) return undefined;
   throwIfCancelled(signal);
   if (batch.length > 1 || first.bytes.byteLength <= PIECE) {
-    await first.file.readAll(
-      batch.map(({ bytes }) => bytes),
-      first.at,
-    );
-    return batch.find((unit) => checksum(unit.bytes, 0) !== unit.checksum);
+    const views = batch.map(({ bytes }) => bytes);
+    const sums = await first.file.readSummed(views, first.at, checksum, 0);
+    return batch.find((unit, i) => sums[i] !== unit.checksum);
   }
   let found = 0;
   for (const piece of piecesOf(first.bytes)) {
     throwIfCancelled(signal);
-    await first.file.readAll([piece], first.at + (piece.byteOffset - first.bytes.byteOffset));
-    found = checksum(piece, found);
+    const at = first.at + (piece.byteOffset - first.bytes.byteOffset);
+    found = (await first.file.readSummed([piece], at, checksum, found))[0]!;
   }
   return found === first.checksum ? undefined : first;
 }

@@ -33,6 +33,8 @@ export interface NativeAddon {
   mapFile(backend: NativeBackend, path: string): { address: number; byteLength: number } | string;
   /** CRC-32 of bytes behind those whose checksum is `before`; null where this machine has no instructions for it. */
   crc32(bytes: Uint8Array, before: number): number | null;
+  /** Reads into views one after the other; their checksums, that of the first behind `before`. Only where crc32 runs. */
+  readSummed(descriptor: number, views: readonly Uint8Array[], position: number, before: number): Promise<number[]>;
   load(backend: NativeBackend, code: Int32Array, addresses: Float64Array, dtypes: Int32Array): NativePlan;
   freePlan(plan: NativePlan): void;
   execute(backend: NativeBackend, plan: NativePlan, workspace: number, call: number): Promise<'done' | 'cancelled'>;

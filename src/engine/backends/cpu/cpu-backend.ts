@@ -53,6 +53,14 @@ export function fastCrc32(): ((bytes: Uint8Array, before: number) => number) | u
   return addon.crc32(new Uint8Array(0), 0) === null ? undefined : (bytes, before) => addon.crc32(bytes, before) ?? 0;
 }
 
+/** Reading with such checksums on a thread of Node's pool; undefined where `fastCrc32` is. */
+export function fastReader(): NativeAddon['readSummed'] | undefined {
+  const found = loadAddon();
+  if (found.kind === 'missing' || fastCrc32() === undefined) return undefined;
+  const { addon } = found;
+  return async (descriptor, views, position, before) => addon.readSummed(descriptor, views, position, before);
+}
+
 /** Opens the backend and its threads. Throws backend_unavailable, invalid_option or out_of_memory. */
 export function openCpuBackend(options: CpuBackendOptions = {}): Backend {
   const addon = requireAddon();

@@ -75,22 +75,33 @@ export class Arithmetic {
     return fl(1 / fl(Math.sqrt(fl(fl(this.dot(x, from, x, from, dim) / dim) + eps))));
   }
 
-  /** RMS norm of `dim` elements; source and target may be the same. */
+  /** RMS norm of `dim` elements, without `gain` the scaling alone; source and target may be the same. */
   norm(
     source: Float32Array,
     from: number,
     dim: number,
-    gain: Float32Array,
+    gain: Float32Array | undefined,
     gainFrom: number,
     eps: number,
     target: Float32Array,
     to: number,
   ): void {
     const scale = this.normScale(source, from, dim, eps);
+    if (!gain) {
+      for (let i = 0; i < dim; i++) target[to + i] = this.act(fl(source[from + i]! * scale));
+      return;
+    }
     for (let i = 0; i < dim; i++) {
       const scaled = this.actIfMtplx(fl(source[from + i]! * scale));
       target[to + i] = this.act(fl(scaled * gain[gainFrom + i]!));
     }
+  }
+
+  /** silu(gate) * up before its last rounding; with a limit that is not 0 both are clamped first, NaN kept. */
+  swiglu(gate: number, up: number, limit: number): number {
+    if (limit === 0) return fl(this.silu(gate) * up);
+    const clampedUp = up > limit ? limit : up < -limit ? -limit : up;
+    return fl(this.silu(gate > limit ? limit : gate) * clampedUp);
   }
 
   /** 1 / sqrt(sum of squares + 1e-6) over `dim` elements: the l2 norm of the delta rule. */
