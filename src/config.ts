@@ -165,6 +165,24 @@ export const OPTIONS = {
     integer(0, 2 ** 30),
     'memory for kept states (default: a quarter of what is left, at most 2048)',
   ),
+  sessionDir: row(
+    '--session-dir <dir>',
+    text('a folder'),
+    'folder for kept states, so that they outlive the server (default: none, memory alone)',
+  ),
+  sessionDiskMib: rowWithDefault('--session-disk-mib <n>', integer(1, 2 ** 30), 20_480, 'most that the folder may hold'),
+  sessionMinFreeMib: rowWithDefault(
+    '--session-min-free-mib <n>',
+    integer(0, 2 ** 30),
+    2048,
+    'what must stay free on its disk',
+  ),
+  sessionWriteMibS: rowWithDefault(
+    '--session-write-mib-s <n>',
+    integer(0, 2 ** 20),
+    0,
+    'most that is written a second, over a while; 0: no limit',
+  ),
   // ---- defaults of requests ----
   temperature: row(
     '--temperature <x>',

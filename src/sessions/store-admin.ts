@@ -1,5 +1,5 @@
 /** What commands and routes ask of a store of checkpoints. */
-import type { StoreAdmin } from './admin.js';
+import { notFound, type StoreAdmin } from './admin.js';
 import type { CheckpointStore } from './checkpoints/store.js';
 import { describeEntry } from './checkpoints/stored-sessions.js';
 import type { StateValue } from './types.js';
@@ -13,7 +13,11 @@ export function storeAdmin<S extends StateValue>(store: CheckpointStore<S>): Sto
       await store.sweep();
       return checkpoints;
     },
-    exportSession: (session) => store.exportSession(session),
+    async exportSession(session) {
+      const file = store.exportSession(session);
+      if (file === undefined) throw notFound();
+      return file;
+    },
     importSession: (file) => store.importSession(file),
   };
 }

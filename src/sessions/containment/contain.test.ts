@@ -101,7 +101,7 @@ test('the steps come in their order, the epoch is raised at once, and the receip
     emittedTokens: 4,
     fence: { from: 0, to: 1, durable: true },
     dropped: {
-      live: 0,
+      live: 1,
       prefix: 1,
       execution: 0,
       resident: 3,

@@ -90,7 +90,7 @@ export class Containment {
   /** F2 to F8 of one failed request. Resolves when the client may be told. Never rejects. */
   contain(failed: FailedRequest): Promise<ContainmentReceipt> {
     const { requestId, session, prompts } = failed;
-    return this.#purge(session, { requestId, prompts }, 'cold', (outcome, milliseconds) => {
+    return this.#purge(session, { requestId, prompts }, 'cold', ({ dropped, ...outcome }, milliseconds) => {
       const { site, phase, step, nanCount, infCount, vocabSize } = failed.census;
       const receipt: ContainmentReceipt = {
         action: 'non_finite_logits',
@@ -107,6 +107,8 @@ export class Containment {
         restoredTokens: failed.restoredTokens,
         emittedTokens: failed.emittedTokens,
         ...outcome,
+        // The request's own state went before this began.
+        dropped: { ...dropped, live: dropped.live + 1 },
         milliseconds,
       };
       this.#containments++;
