@@ -22,7 +22,7 @@ import { Tokenizer } from '../tokens/tokenizer.js';
 import type { DeclinedPath, ModelHealth } from './health.js';
 import { openSessions, type OpenedSessions, type SessionSeams } from './open-sessions.js';
 import { embeddedModelFolder, packageVersion } from './package-info.js';
-import { declinedSpeculation, samplerOf, speculationSettings, type RowHook } from './request-sampler.js';
+import { declinedSpeculation, hookedClosing, samplerOf, speculationSettings, type RowHook } from './request-sampler.js';
 
 /** Told while a model opens, so that a terminal or a log can show it. */
 export interface OpenObserver
@@ -94,21 +94,17 @@ export async function openModel(
       model: loaded.model,
       createSampler: (request) => samplerOf(request, loaded, options, tokenizer.vocabSize, seams.rowHook),
       sessions: sessions.turns,
-      createSequence: (model, request, sampler, prefillChunk, { start, ...boundaries }) =>
-        createSequence(
+      createSequence: (model, request, sampler, prefillChunk, { start, ...boundaries }) => {
+        const { promptTokens, maxTokens, stopTokenIds } = request;
+        const speculationDeclined = declinedSpeculation(request, loaded, options);
+        const sequence = createSequence(
           model,
-          {
-            promptTokens: request.promptTokens,
-            maxTokens: request.maxTokens,
-            stopTokenIds: request.stopTokenIds,
-            sampler,
-            prefillChunk,
-            speculationDeclined: declinedSpeculation(request, loaded, options),
-            ...boundaries,
-          },
+          { promptTokens, maxTokens, stopTokenIds, sampler, prefillChunk, speculationDeclined, ...boundaries },
           speculationSettings(options),
           start,
-        ),
+        );
+        return seams.rowHook ? hookedClosing(sequence, request, seams.rowHook) : sequence;
+      },
       maxParallel: options.parallel,
       maxQueue: options.maxQueue,
       prefillChunk: options.prefillChunk,
