@@ -16,51 +16,18 @@
  * Buffers are float32 [rows, width], row-major, at a word offset in the workspace; values are A-rounded where written so.
  */
 
-export type FieldKind =
-  /** Word (4-byte) offset of a buffer in the workspace. */
-  | 'buffer'
-  /** As `buffer`, or -1 for none. */
-  | 'buffer?'
-  /** Index into the plan's weight table. */
-  | 'weight'
-  /** As `weight`, or -1 for none. */
-  | 'weight?'
-  /** A plain integer. */
-  | 'int'
-  /** Bits of a float32. */
-  | 'float'
-  /** Byte offset in the fixed slab of a state. */
-  | 'fixed'
-  /** Byte offset in a page of a state. */
-  | 'page'
-  /** 0: standalone, 1: fused. */
-  | 'lowering';
+import { fields, type OpSpec } from './op-spec.js';
 
-export interface OpField<Name extends string = string> {
-  readonly name: Name;
-  readonly kind: FieldKind;
-}
-
-export interface OpSpec {
-  readonly code: number;
-  /** Fields in the order of the encoding, after the op's code and its length in words (these two included). */
-  readonly fields: readonly OpField[];
-  /** Repeated at the end, preceded by nothing: the count is a field of its own, named `segments`. */
-  readonly repeated?: readonly OpField[];
-  readonly doc: string;
-}
-
-/** The field names of a description such as `rows in:buffer eps:float`, as a type. */
-type NamesIn<Text extends string> = Text extends `${infer Head} ${infer Rest}`
-  ? NamesIn<Head> | NamesIn<Rest>
-  : NameIn<Text>;
-type NameIn<Item extends string> = Item extends `${infer Name}:${string}` ? Name : Item;
-
-const fields = <const Text extends string>(text: Text): OpField<NamesIn<Text>>[] =>
-  text.split(' ').map((item) => {
-    const [name = '', kind = 'int'] = item.split(':');
-    return { name: name as NamesIn<Text>, kind: kind as FieldKind };
-  });
+export type { FieldKind, OpField, OpSpec } from './op-spec.js';
+export {
+  CALL_HEADER,
+  CALL_HEADER_WORDS,
+  PLAN_HEADER,
+  PLAN_HEADER_WORDS,
+  PLAN_MAGIC,
+  PLAN_VERSION,
+  SEQUENCE_RECORD_WORDS,
+} from './encoding.js';
 
 export const OPS = {
   embed: {
@@ -401,53 +368,3 @@ export type LinearSegmentFields = Readonly<Record<(typeof OPS)['linear']['repeat
 /** Dtypes of weight table entries. */
 export const WEIGHT_DTYPES = ['F32', 'BF16', 'F16'] as const;
 export type WeightDtype = (typeof WEIGHT_DTYPES)[number];
-
-/** The header of an encoded plan: one int32 each, in this order. */
-export const PLAN_HEADER = [
-  'magic',
-  'version',
-  'ops',
-  /** 0: activations are float32; 1: rounded to bfloat16. */
-  'act',
-  /** 1: MTPLX's own rounding points and table sigmoids. */
-  'mtplx',
-  /** Element type of keys, values and index keys in pages: 0 float32, 1 bfloat16. */
-  'kvType',
-  'pageTokens',
-  /** Most rows of a call. */
-  'rowCapacity',
-  /** Most selected rows of a call. */
-  'outCapacity',
-  /** Size of the workspace in words. */
-  'workspaceWords',
-  /** Weight indices of the two sigmoid tables, uint16 [65536] by input bits; -1 where no op needs them. */
-  'standaloneTable',
-  'fusedTable',
-  'weights',
-] as const;
-export const PLAN_HEADER_WORDS = 16;
-export const PLAN_MAGIC = 0x504c4231; // "PLB1"
-export const PLAN_VERSION = 1;
-
-/** The header of a call block: one int32 each; see call-block.ts. */
-export const CALL_HEADER = [
-  /** R, M, and the number of sequences. */
-  'rows',
-  'outRows',
-  'sequences',
-  /** int32 indices from the start of the block: token id, position and sequence of every row; the selected rows. */
-  'tokensAt',
-  'positionsAt',
-  'sequenceOfRowAt',
-  'outRowsAt',
-  /** int32 index of the sequence records: rowStart, rowCount, startPosition, pagesAt (float64 index) each. */
-  'sequencesAt',
-  /** float64 index of the slab addresses: input and output fixed slab of every sequence. */
-  'slabsAt',
-  /** Set to 1 by the submitter to stop before the next op. */
-  'cancel',
-  /** Written by the backend: ops completed. */
-  'opsDone',
-] as const;
-export const CALL_HEADER_WORDS = 16;
-export const SEQUENCE_RECORD_WORDS = 4;
