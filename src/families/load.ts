@@ -10,8 +10,8 @@ import type { GatePolicy } from '../engine/plan/phase.js';
 import type { GenerationConfig } from '../weights/generation-config.js';
 import type { MemoryPlan } from '../weights/memory-plan.js';
 import { readJsonFile } from '../weights/json-file.js';
+import type { LoadReport } from './load-report.js';
 import { loadQwen } from './qwen/load.js';
-import type { LoadReport } from './qwen/inventory.js';
 import type { LoadProgress } from './weight-source.js';
 
 export interface FamilyLoadOptions {

@@ -2,7 +2,8 @@
  * The feed-forward blocks as ops: the mixture of experts with its shared expert, and the dense SwiGLU.
  */
 import type { PlanBuffer } from '../../engine/plan/builder.js';
-import type { BoundMoe, BoundSwiglu } from './bind.js';
+import type { BoundSwiglu } from '../weight-binder.js';
+import type { BoundMoe } from './bind.js';
 import { segment, type PlanContext } from './plan-context.js';
 
 export function mixtureOfExperts(c: PlanContext, weights: BoundMoe, x: PlanBuffer, y: PlanBuffer): void {
