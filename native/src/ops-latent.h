@@ -3,9 +3,9 @@
  * the past, or over one row a token; and the rotation of the ends of heads.
  *
  * Invariants: a unit is (row, part of its heads). The keys of a row form one list; scores are lane dots over spans of
- * keys that lie together, the softmax total is summed by rank in the list, every output element adds its keys one by one
- * in list order, so neither span nor tile touches the bits. The window is read from the input slab and written whole to
- * the output slab in a stage of its own.
+ * keys that lie together, the softmax total is summed by rank in the list, every output element adds its keys one by
+ * one in list order, so neither span nor tile touches the bits. The window is read from the input slab and written
+ * whole to the output slab in a stage of its own.
  */
 #ifndef PL_OPS_LATENT_H
 #define PL_OPS_LATENT_H
@@ -150,8 +150,7 @@ static int64_t latent_scratch_bytes(const pl_plan *plan, const pl_call *call) {
 }
 
 /*
- * Softmax attention of `heads` queries, dim elements each from q on, to out. The scores lie at `scores`, s->stride apart;
- * `sinks` belong to these heads, or NULL.
+ * Softmax attention of `heads` queries, dim elements each from q on, to out. `sinks` belong to these heads, or NULL.
  */
 static void attend_keys(const pl_run *run, const pl_latent *s, const pl_keys *keys, const float *q, int64_t heads,
                         float scale, const float *sinks, float *out, uint8_t *memory) {
@@ -221,8 +220,9 @@ static pl_keys window_keys(const pl_run *run, const int32_t *op, int64_t row, in
   k.base = op[WINDOW_ATTENTION_COMPRESSED];
   k.page_rows = plan->page_tokens / block;
   const int64_t complete = (position + 1) / block, budget = op[WINDOW_ATTENTION_BUDGET_BLOCKS];
-  const int32_t *select =
-      op[WINDOW_ATTENTION_SELECT] < 0 ? NULL : (const int32_t *)pl_at(run, op[WINDOW_ATTENTION_SELECT], row, 1 + budget);
+  const int32_t *select = NULL;
+  if (op[WINDOW_ATTENTION_SELECT] >= 0)
+    select = (const int32_t *)pl_at(run, op[WINDOW_ATTENTION_SELECT], row, 1 + budget);
   if (select && select[0] != -1) {
     k.list = list;
     k.count += list_selected(select, budget, 1, complete, list);

@@ -49,8 +49,8 @@ static void keys_of(pl_plan *plan, int64_t window, int64_t block) {
 }
 
 static bool check_window_attention(pl_check *c, const int32_t *op, int64_t R) {
-  const int32_t heads = op[WINDOW_ATTENTION_HEADS], dim = op[WINDOW_ATTENTION_DIM], window = op[WINDOW_ATTENTION_WINDOW];
-  const int32_t block = op[WINDOW_ATTENTION_BLOCK];
+  const int32_t heads = op[WINDOW_ATTENTION_HEADS], dim = op[WINDOW_ATTENTION_DIM];
+  const int32_t window = op[WINDOW_ATTENTION_WINDOW], block = op[WINDOW_ATTENTION_BLOCK];
   if (!any_size(c, "heads", heads) || !head_dim(c, dim) || !any_size(c, "window", window) ||
       !selection(c, op[WINDOW_ATTENTION_SELECT], block, op[WINDOW_ATTENTION_BUDGET_BLOCKS], R) ||
       (block > 0 && !block_fits(c, block))) {

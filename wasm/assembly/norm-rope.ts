@@ -13,14 +13,14 @@ export function normScale(x: usize, dim: i32, eps: f32): f32 {
   return 1 / sqrt<f32>(dotF32(x, x, dim) / <f32>dim + eps);
 }
 
-/** RMS norm of `dim` elements with float32 gains; `out` may be `x`. */
+/** RMS norm of `dim` elements with float32 gains, without (`gain` 0) the scaling alone; `out` may be `x`. */
 export function normRow(x: usize, dim: i32, gain: usize, eps: f32, out: usize): void {
   const scale = f32x4.splat(normScale(x, dim, eps));
   for (let i = 0; i < dim; i += 4) {
     const at = <usize>i << 2;
     let y = f32x4.mul(load4(x + at, dim - i), scale);
-    if (isMtplx) y = act4(y);
-    store4(out + at, act4(f32x4.mul(y, load4(gain + at, dim - i))), dim - i);
+    if (isMtplx || gain == 0) y = act4(y);
+    store4(out + at, gain == 0 ? y : act4(f32x4.mul(y, load4(gain + at, dim - i))), dim - i);
   }
 }
 

@@ -8,8 +8,20 @@ import { begin, callAddress, measure, setOp } from './context';
 import { attention, attentionScratch, attentionWork } from './ops/attention';
 import { conv, convScratch, convWork } from './ops/conv';
 import { gatedDelta, gatedDeltaScratch, gatedDeltaWork } from './ops/gated-delta';
+import { groupedLinear, groupedLinearScratch, groupedLinearWork } from './ops/grouped-linear';
 import { indexSelect, indexSelectScratch, indexSelectWork } from './ops/index-select';
+import { kda, kdaScratch, kdaWork } from './ops/kda';
 import { linear, linearScratch, linearWork } from './ops/linear';
+import {
+  mhcSum,
+  mhcSumWork,
+  mhcWeights,
+  mhcWeightsScratch,
+  mhcWeightsWork,
+  mhcWrite,
+  mhcWriteScratch,
+  mhcWriteWork,
+} from './ops/manifold';
 import {
   moeCombine,
   moeCombineWork,
@@ -39,6 +51,8 @@ import {
   gatedNorm,
   gatedNormWork,
   gather,
+  layerNorm,
+  layerNormWork,
   norm,
   normWork,
   pleAdd,
@@ -47,6 +61,7 @@ import {
   swigluWork,
   tap,
 } from './ops/rows';
+import { scoreRouter, scoreRouterScratch, scoreRouterWork } from './ops/score-router';
 import {
   hcAct,
   hcActWork,
@@ -159,6 +174,13 @@ function runOp(op: i32): void {
     case plan.OP_PLE_ADD: return pleAdd();
     case plan.OP_GATHER: return gather();
     case plan.OP_TAP: return tap();
+    case plan.OP_MHC_WEIGHTS: return mhcWeights();
+    case plan.OP_MHC_SUM: return mhcSum();
+    case plan.OP_MHC_WRITE: return mhcWrite();
+    case plan.OP_GROUPED_LINEAR: return groupedLinear();
+    case plan.OP_SCORE_ROUTER: return scoreRouter();
+    case plan.OP_LAYER_NORM: return layerNorm();
+    case plan.OP_KDA: return kda();
     default: unreachable(); // the program was checked when it was loaded
   }
 }
@@ -188,6 +210,13 @@ function workOf(op: i32): f64 {
     case plan.OP_ADD: return addWork();
     case plan.OP_PLE_GATE: return pleGateWork();
     case plan.OP_PLE_ADD: return pleAddWork();
+    case plan.OP_MHC_WEIGHTS: return mhcWeightsWork();
+    case plan.OP_MHC_SUM: return mhcSumWork();
+    case plan.OP_MHC_WRITE: return mhcWriteWork();
+    case plan.OP_GROUPED_LINEAR: return groupedLinearWork();
+    case plan.OP_SCORE_ROUTER: return scoreRouterWork();
+    case plan.OP_LAYER_NORM: return layerNormWork();
+    case plan.OP_KDA: return kdaWork();
     default: return -1;
   }
 }
@@ -218,6 +247,11 @@ function scratchOf(op: i32): usize {
     case plan.OP_MOE_UP: return moeUpScratch();
     case plan.OP_MOE_DOWN: return moeDownScratch();
     case plan.OP_PLE_GATE: return pleGateScratch();
+    case plan.OP_MHC_WEIGHTS: return mhcWeightsScratch();
+    case plan.OP_MHC_WRITE: return mhcWriteScratch();
+    case plan.OP_GROUPED_LINEAR: return groupedLinearScratch();
+    case plan.OP_SCORE_ROUTER: return scoreRouterScratch();
+    case plan.OP_KDA: return kdaScratch();
     default: return 0;
   }
 }
