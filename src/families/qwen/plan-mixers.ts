@@ -109,6 +109,9 @@ export function sparseOrDenseAttention(
       block: indexer.blockTokens,
       budgetBlocks,
       blocks: offsets.blockKeys,
+      weights: -1,
+      weightScale: 1,
+      dotScale: 1,
     });
   }
   c.builder.op('attention', {
