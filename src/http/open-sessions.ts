@@ -101,7 +101,8 @@ export async function openSessions(
       conversationPlace((session) => ({ aliases: turns.conversations.drop(session) + committed.drop(session) })),
     ],
     onReceipt: seams.onContainment,
-    onError: (place, error) => seams.log?.error({ place, err: error }, 'state of a failed session could not be dropped'),
+    onError: (place, error) =>
+      seams.log?.error({ place, err: error }, 'state of a failed session could not be dropped'),
     atPoint: seams.containmentPoint,
   });
   const admin = new SessionAdmin({
