@@ -54,7 +54,8 @@ export async function openSessionControl({ url, sessionDir, apiKey }: SessionSou
 }
 
 async function openFolder(path: string): Promise<SessionControl> {
-  const { admin, close } = await openSessionFolder(path);
+  const opened = await openSessionFolder(path);
+  const { admin } = opened;
   const requestId = 'command';
   return {
     source: 'folder',
@@ -67,7 +68,7 @@ async function openFolder(path: string): Promise<SessionControl> {
       const { session, bytes } = await admin.importSession(file);
       return { id: session, bytes };
     },
-    close,
+    close: async () => opened.close(),
   };
 }
 

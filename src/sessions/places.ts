@@ -15,6 +15,7 @@
  *
  * Invariant: every place drops by lineage, so that what other sessions grew from a failed one goes too.
  */
+import { PlumblineError } from '../errors.js';
 import type { Bank } from './bank.js';
 import type { CheckpointStore } from './checkpoints/store.js';
 import type { Place } from './containment/contain.js';
@@ -37,7 +38,9 @@ export function storePlaces<S extends StateValue>(store: CheckpointStore<S>): re
       step: 'F6',
       async drop(session) {
         const { checkpoints, indexRows, blobsKeptShared } = await store.dropLineage(session);
-        if ((await store.sweep()) > 0) throw new Error('files of an earlier drop stay');
+        if ((await store.sweep()) > 0) {
+          throw new PlumblineError('session_store_unusable', 'files that were dropped before could not be taken away');
+        }
         return { checkpoints, indexRows, blobsKeptShared };
       },
     },

@@ -44,7 +44,6 @@ interface Lane {
 const drafting = { speculation: 'plain', frequency_penalty: 0.01 };
 const greedy = { speculation: 'plain', temperature: 0, max_tokens: 10 };
 const QUESTION = 'What does fs.readFile do?';
-('What is the fs.readFile(path[, options], callback) signature in fs.readFile(path[, options], callback)?');
 
 const LANES: readonly Lane[] = [
   {

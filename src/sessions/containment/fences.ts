@@ -41,6 +41,9 @@ interface Fence {
   settle: () => void;
 }
 
+/** An exported session may be brought back by hand: its fence waits that long for it. */
+const FORGET_AFTER_MS = 30 * 24 * 3600 * 1000;
+
 /** So many failed prompts of a session are remembered: its retries, not its history. */
 const MOST_ALIASES = 8;
 
@@ -214,13 +217,15 @@ export class Fences {
   }
 
   /**
-   * Forgets the fences that nothing needs any more: of sessions that are ready and of which no stored entry tells.
+   * Forgets the fences that nothing needs any more: old ones, of sessions that are ready and of which no stored entry tells.
+   * To be called before anything is kept in memory: a forgotten session begins at epoch 0 again.
    * @param named every session in the lineage of a stored entry, after a sweep that saw all of them
    */
   async forget(named: ReadonlySet<string>): Promise<number> {
     let forgotten = 0;
-    for (const { session, state, failing } of [...this.#fences.values()]) {
+    for (const { session, state, failing, at } of [...this.#fences.values()]) {
       if (state !== 'ready' || failing > 0 || named.has(session)) continue;
+      if (this.#now() - at < FORGET_AFTER_MS) continue;
       this.#fences.delete(session);
       await this.#folder?.remove(sessionHash(session), () => !this.#fences.has(session));
       forgotten++;
