@@ -220,7 +220,7 @@ for (const { name: lane, options, sites } of LANES) {
     test('E5: the neighbours are byte for byte what they were, and restore warm', async () => {
       for (const { session, history, said, prints, server } of bystanders) {
         assert.equal(
-          server.sessions.bank.stats().evicted,
+          server.sessions.bank!.stats().evicted,
           0,
           'there was room for all, so only a drop could change them',
         );

@@ -41,12 +41,18 @@ const STEERED_FROM = 4;
 
 /** Spoils one row of the requests of one session. */
 export class RowSpoiler {
-  #target: (Target & { readonly session: string; readonly fill: (row: Float32Array) => void }) | undefined;
+  #target: (Target & { readonly session: string | undefined; readonly fill: (row: Float32Array) => void }) | undefined;
   /** Sites of the target's session since it was aimed, in order. */
   seen: string[] = [];
 
   aim(session: string, target: Target, { fill }: { readonly fill: (row: Float32Array) => void }): void {
     this.#target = { ...target, session, fill: (row) => void fill(row) };
+    this.seen = [];
+  }
+
+  /** The same, whatever session a request names. */
+  aimAtAll(target: Target, { fill }: { readonly fill: (row: Float32Array) => void }): void {
+    this.#target = { ...target, session: undefined, fill: (row) => void fill(row) };
     this.seen = [];
   }
 
@@ -56,7 +62,7 @@ export class RowSpoiler {
 
   readonly hook: NonNullable<TestSeams['rowHook']> = (row, { site, step }, { session, promptTokens }) => {
     const target = this.#target;
-    if (target === undefined || session?.id !== target.session) return;
+    if (target === undefined || (target.session !== undefined && session?.id !== target.session)) return;
     if (target.steer !== undefined) {
       row.fill(-20);
       const said = promptTokens[STEERED_FROM + step]!;
@@ -178,7 +184,7 @@ export class ContainedServer {
 
   get sessions() {
     const { containment, bank, store, turns, committed } = this.server.model.sessions;
-    assert.ok(containment && bank && turns);
+    assert.ok(containment && turns);
     return { containment, bank, store, turns, committed };
   }
 
@@ -198,7 +204,9 @@ export class ContainedServer {
     const epoch = containment.fences.epochOf(session);
     const isOld = (pair: { session: string; epoch: number }): boolean => pair.session === session && pair.epoch < epoch;
     return [
-      ...bank.entries().flatMap(({ lineage, capture }) => (lineage.some(isOld) ? [`bank ${capture.kind}`] : [])),
+      ...(bank?.entries() ?? []).flatMap(({ lineage, capture }) =>
+        lineage.some(isOld) ? [`bank ${capture.kind}`] : [],
+      ),
       ...(store?.entries() ?? []).flatMap(({ lineage, kind }) => (lineage.some(isOld) ? [`disk ${kind}`] : [])),
     ];
   }
@@ -207,7 +215,7 @@ export class ContainedServer {
   fingerprint(session: string): string {
     const hash = createHash('sha256');
     const { bank, store } = this.sessions;
-    for (const { session: owner, lane, lineage, capture } of bank.entries()) {
+    for (const { session: owner, lane, lineage, capture } of bank?.entries() ?? []) {
       if (owner !== session) continue;
       hash.update(JSON.stringify([lane, lineage, capture.kind, [...capture.tokens]]));
       for (const state of [capture.trunk, capture.head]) {
