@@ -153,6 +153,18 @@ export const OPTIONS = {
     'strict',
     'which gates are lowered otherwise in verify forwards; uniform: none, so that speculation cannot change a bit',
   ),
+  // ---- sessions ----
+  sessions: rowWithDefault(
+    '--sessions <state>',
+    choice('on', 'off'),
+    'on',
+    'whether the state of conversations is kept, so that a later turn computes only what is new',
+  ),
+  sessionRamMib: row(
+    '--session-ram-mib <n>',
+    integer(0, 2 ** 30),
+    'memory for kept states (default: a quarter of what is left, at most 2048)',
+  ),
   // ---- defaults of requests ----
   temperature: row(
     '--temperature <x>',

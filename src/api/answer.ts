@@ -30,6 +30,8 @@ export interface PreparedGeneration {
 /** What the transport knows of a request. */
 export interface RequestContext {
   readonly requestId: string;
+  /** Value of `x-session-id`. */
+  readonly sessionId?: string | undefined;
   /** Aborted when the client goes away or the server stops. */
   readonly signal: AbortSignal;
   /** Served models by id. */

@@ -6,7 +6,7 @@
  * silence: it is an error.
  */
 import { PlumblineError } from '../errors.js';
-import type { GenerationRequest, SamplingOptions, SpeculationMode } from '../schedule/request.js';
+import type { GenerationRequest, SamplingOptions, SessionWish, SpeculationMode } from '../schedule/request.js';
 import type { RequestContext } from './answer.js';
 import type { ServedModel } from './served-model.js';
 
@@ -17,6 +17,7 @@ export interface GenerationWish {
   readonly stop: readonly string[];
   readonly topLogprobs: number | undefined;
   readonly speculation?: SpeculationMode | undefined;
+  readonly session?: SessionWish | undefined;
 }
 
 /** Throws `model_not_found`. */
@@ -59,6 +60,7 @@ export function planGeneration(
     stopTokenIds: model.stopTokenIds,
     topLogprobs: wish.topLogprobs,
     speculation: wish.speculation,
+    session: wish.session,
     signal,
     timeoutMs: model.timeoutMs,
   };

@@ -5,6 +5,7 @@
  * Invariant: everything that can refuse a request (template, tokenizer, context, queue) does so before the first event,
  * so that an HTTP status can still say it.
  */
+import type { PreparedChat } from '../chat/chat-format.js';
 import type { AnswerPart, Conversation } from '../chat/conversation.js';
 import type { GenerationEvent, GenerationRequest, TextSink } from '../schedule/request.js';
 
@@ -50,8 +51,16 @@ export interface BuildInfo {
 
 /** The chat side of a model: the part of chat/ that a request needs. */
 export interface ConversationFormat {
-  /** Prompt ids of a conversation and the reader of the answer to it. Throws `chat_template_error`, `context_length_exceeded`. */
-  prepare(conversation: Conversation): { readonly promptTokens: readonly number[]; readonly reader: PartReader };
+  /**
+   * Prompt ids of a conversation and the reader of the answer to it. Throws `chat_template_error`, `context_length_exceeded`.
+   * @param session as the client names it; earlier answers of it come back with the tokens that were generated
+   */
+  prepare(conversation: Conversation, session?: string): PreparedConversation;
+}
+
+export interface PreparedConversation
+  extends Pick<PreparedChat, 'promptTokens'>, Partial<Omit<PreparedChat, 'promptTokens' | 'reader'>> {
+  readonly reader: PartReader;
 }
 
 /** Splits the text of one answer into reasoning, content and tool calls, as it comes. */

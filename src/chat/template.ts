@@ -55,18 +55,23 @@ export class ChatTemplate {
     this.#argumentsAsText = this.#probeArguments();
   }
 
-  /** The prompt text of a conversation, ending where the assistant's answer begins. Throws `chat_template_error`. */
-  render({ turns, tools, templateArguments }: Conversation): string {
+  /**
+   * The prompt text of a conversation, ending where the assistant's answer begins. Throws `chat_template_error`.
+   * @param generationPrompt false: it ends with the last turn
+   */
+  render({ turns, tools, templateArguments }: Conversation, generationPrompt = true): string {
     const messages = turns.map((turn) => templateMessage(turn, this.#argumentsAsText));
-    return this.#run(messages, tools, templateArguments);
+    return this.#run(messages, tools, templateArguments, generationPrompt);
   }
 
   #run(
     messages: readonly object[],
     tools: readonly object[],
     templateArguments: Readonly<Record<string, unknown>>,
+    generationPrompt = true,
   ): string {
-    const serverVariables = { ...this.#globals(), messages, tools: tools.length > 0 ? tools : null };
+    const globals = { ...this.#globals(), add_generation_prompt: generationPrompt };
+    const serverVariables = { ...globals, messages, tools: tools.length > 0 ? tools : null };
     const reserved = Object.keys(templateArguments).find((name) => Object.hasOwn(serverVariables, name));
     if (reserved !== undefined) {
       throw new PlumblineError(
@@ -114,7 +119,6 @@ export class ChatTemplate {
       },
       strftime_now: (format: unknown) => strftime(now(), String(format)),
       documents: null,
-      add_generation_prompt: true,
       bos_token: namedTokens.bos,
       eos_token: namedTokens.eos,
       pad_token: namedTokens.pad,

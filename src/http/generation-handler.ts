@@ -34,7 +34,13 @@ export function generationHandler(prepare: Prepare, server: ServerContext, activ
     const life = active.begin(c.req.raw.signal);
     let started = false;
     try {
-      const context = { requestId: c.get('requestId'), signal: life.signal, models: server.models, now: Date.now() };
+      const context = {
+        requestId: c.get('requestId'),
+        sessionId: c.req.header('x-session-id'),
+        signal: life.signal,
+        models: server.models,
+        now: Date.now(),
+      };
       const prepared = prepare(body, context);
       const run = new Run(prepared, life, server, arrival);
       if (!prepared.stream) return c.json((await run.whole()) as object);

@@ -37,7 +37,29 @@ export interface ModelHealth {
     readonly max_queue: number;
     readonly totals: Readonly<Record<string, number>>;
   };
+  readonly sessions: SessionsHealth;
   readonly declined: readonly DeclinedPath[];
+}
+
+/** What is kept of conversations. */
+export interface SessionsHealth {
+  readonly mode: 'on' | 'off';
+  readonly ram?:
+    | {
+        readonly budget_bytes: number;
+        readonly used_bytes: number;
+        readonly entries: number;
+        readonly stored: number;
+        readonly restored: number;
+        readonly evicted: number;
+        readonly refused_no_room: number;
+        readonly refused_fenced: number;
+      }
+    | undefined;
+  /** Conversations that are known without a name. */
+  readonly inferred?: number | undefined;
+  /** Starts of requests by what came of the restore: `ram`, `disk`, or the reason. */
+  readonly restores?: Readonly<Record<string, number>> | undefined;
 }
 
 export interface HealthDetails {

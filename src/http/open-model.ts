@@ -20,6 +20,7 @@ import { Scheduler } from '../schedule/scheduler.js';
 import { TextAssembler } from '../tokens/text-assembler.js';
 import { Tokenizer } from '../tokens/tokenizer.js';
 import type { DeclinedPath, ModelHealth } from './health.js';
+import { openSessions, type OpenedSessions } from './open-sessions.js';
 import { embeddedModelFolder, packageVersion } from './package-info.js';
 import { declinedSpeculation, samplerOf, speculationSettings, type RowHook } from './request-sampler.js';
 
@@ -40,6 +41,7 @@ export interface OpenedModel {
   readonly loaded: LoadedModel;
   readonly backend: OpenedBackend;
   readonly folder: string;
+  readonly sessions: OpenedSessions;
   health(): ModelHealth;
   live(): LiveFigures;
   /** Whether a failure has made the process unusable until it is started again. */
@@ -78,16 +80,20 @@ export async function openModel(
       draftHead: options.draftDepth > 0,
       maxRows: Math.max(options.prefillChunk, options.parallel),
       sequences: options.parallel,
+      keptStateBytes: keptStateBytes(options),
       onMemoryPlan: observer.onMemoryPlan,
       progress: observer.progress,
       signal: observer.signal,
     });
     opened.push(async () => loaded.model.close());
     requireKnownIds(tokenizer, loaded.model);
+    const sessions = openSessions(loaded, options);
+    opened.push(async () => sessions.close());
     const scheduler = new Scheduler({
       model: loaded.model,
       createSampler: (request) => samplerOf(request, loaded, options, tokenizer.vocabSize, seams.rowHook),
-      createSequence: (model, request, sampler, prefillChunk) =>
+      sessions: sessions.turns,
+      createSequence: (model, request, sampler, prefillChunk, { start, ...boundaries }) =>
         createSequence(
           model,
           {
@@ -97,19 +103,22 @@ export async function openModel(
             sampler,
             prefillChunk,
             speculationDeclined: declinedSpeculation(request, loaded, options),
+            ...boundaries,
           },
           speculationSettings(options),
+          start,
         ),
       maxParallel: options.parallel,
       maxQueue: options.maxQueue,
       prefillChunk: options.prefillChunk,
     });
     return {
-      served: servedModel(loaded, backend, tokenizer, chat, scheduler, options),
+      served: servedModel(loaded, backend, tokenizer, chat, scheduler, sessions, options),
       loaded,
       backend,
       folder,
-      health: () => modelHealth(loaded, backend, scheduler, options),
+      sessions,
+      health: () => modelHealth(loaded, backend, scheduler, sessions, options),
       live: () => {
         const { running, queued } = scheduler.stats();
         return { running, waiting: queued };
@@ -126,6 +135,11 @@ export async function openModel(
   }
 }
 
+function keptStateBytes({ sessions, sessionRamMib }: Options): number | 'auto' {
+  if (sessions === 'off') return 0;
+  return sessionRamMib === undefined ? 'auto' : sessionRamMib * 2 ** 20;
+}
+
 function requireKnownIds(tokenizer: Tokenizer, model: LanguageModel): void {
   if (tokenizer.vocabSize <= model.vocabSize) return;
   throw new PlumblineError(
@@ -140,10 +154,13 @@ function servedModel(
   tokenizer: Tokenizer,
   chat: ChatFormat,
   scheduler: Scheduler,
+  { committed }: OpenedSessions,
   options: Options,
 ): ServedModel {
   const { eos, pad } = tokenizer.namedTokens;
   const named = [eos, pad].flatMap((token) => (token === undefined ? [] : (tokenizer.addedTokenId(token) ?? [])));
+  const endIds = [...new Set([...eosTokenIds, ...generation.eosTokenIds, ...named])];
+  const turnEnds = endIds.map((id) => ({ id, text: Buffer.from(tokenizer.tokenBytes(id) ?? []).toString() }));
   const padId = generation.padTokenId === undefined ? [] : [generation.padTokenId];
   return {
     id: model.id,
@@ -159,7 +176,10 @@ function servedModel(
       tokenizer.encode(text, { addSpecialTokens: true, limit: { tokens: model.contextLength, param: 'prompt' } }),
     tokenBytes: (id) => tokenizer.tokenBytes(id),
     textSink: (stop) => new TextAssembler(tokenizer, { stop }),
-    chat: { prepare: (conversation) => chat.prepare(conversation, model.contextLength) },
+    chat: {
+      prepare: (conversation, session) =>
+        chat.prepare(conversation, model.contextLength, { session, committed, turnEnds }),
+    },
     submit: (request) => scheduler.submit(request),
   };
 }
@@ -168,6 +188,7 @@ function modelHealth(
   { model, memory, report }: LoadedModel,
   { backend, reason, declined }: OpenedBackend,
   scheduler: Scheduler,
+  sessions: OpenedSessions,
   options: Options,
 ): ModelHealth {
   const { mode, running, queued, totals } = scheduler.stats();
@@ -204,6 +225,7 @@ function modelHealth(
       mapped_bytes: backend.memory().mapped,
     },
     queue: { mode, running, waiting: queued, parallel: options.parallel, max_queue: options.maxQueue, totals },
-    declined: paths,
+    sessions: sessions.health(),
+    declined: [...paths, ...sessions.declined()],
   };
 }

@@ -2,6 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import type { FinishEvent, RequestContext } from '../answer.js';
 import type { ServedModel } from '../served-model.js';
+import { sessionBlock, type SessionBlock } from '../session-block.js';
 import { openAiSpeculation, openAiTimings, type OpenAiSpeculation, type OpenAiTimings } from './usage.js';
 
 export interface AnswerHead<Kind extends string> {
@@ -41,6 +42,8 @@ export interface PlumblineBlock {
   readonly timings: OpenAiTimings;
   /** What speculation did, or why it was not used. */
   readonly speculation: OpenAiSpeculation;
+  /** What was reused and kept of the conversation; null where no sessions are kept. */
+  readonly session: SessionBlock | null;
   /** Fields of the request that nothing read. */
   readonly ignored: readonly string[];
 }
@@ -59,6 +62,7 @@ export function plumblineBlock(
     stop_match: stopMatch ?? null,
     timings: openAiTimings(usage),
     speculation: openAiSpeculation(usage),
+    session: sessionBlock(usage.session),
     ignored,
   };
 }

@@ -8,7 +8,8 @@
 import type { AnswerPart } from '../../chat/conversation.js';
 import type { Answer, FinishEvent, PreparedGeneration, RequestContext, TokenEvent } from '../answer.js';
 import { findModel, planGeneration } from '../plan-generation.js';
-import type { PartReader, ServedModel } from '../served-model.js';
+import type { PreparedConversation, ServedModel } from '../served-model.js';
+import { sessionWish } from '../session-name.js';
 import { answerHead, plumblineBlock, type AnswerHead, type PlumblineBlock } from './answer-head.js';
 import { parseChatRequest, type ChatRequest } from './chat-request.js';
 import { chatLogprob, type ChatTokenLogprob } from './logprobs.js';
@@ -18,9 +19,12 @@ import { openAiUsage, type OpenAiUsage } from './usage.js';
 export function prepareChat(body: unknown, context: RequestContext): PreparedGeneration {
   const parsed = parseChatRequest(body);
   const model = findModel(parsed.model, context.models);
-  const { promptTokens, reader } = model.chat.prepare(parsed);
-  const request = planGeneration(model, parsed, promptTokens, 'messages', context);
-  return { model, request, stream: parsed.stream, answer: new ChatAnswer(model, parsed, reader, context) };
+  const name = sessionWish(context.sessionId, parsed.promptCacheKey);
+  const prepared = model.chat.prepare(parsed, name.id);
+  const { promptTokens, stablePrefix, splicedTurns, spliceDeclined } = prepared;
+  const session = { ...name, stablePrefix, splicedTurns, spliceDeclined };
+  const request = planGeneration(model, { ...parsed, session }, promptTokens, 'messages', context);
+  return { model, request, stream: parsed.stream, answer: new ChatAnswer(model, parsed, prepared, context) };
 }
 
 type ChatFinishReason = 'stop' | 'length' | 'tool_calls';
@@ -62,7 +66,7 @@ class ChatAnswer implements Answer {
   constructor(
     private readonly model: ServedModel,
     private readonly asked: ChatRequest,
-    private readonly reader: PartReader,
+    private readonly prepared: PreparedConversation,
     private readonly context: RequestContext,
   ) {
     this.#head = answerHead('chatcmpl', 'chat.completion.chunk', model, context);
@@ -73,7 +77,7 @@ class ChatAnswer implements Answer {
   }
 
   token(event: TokenEvent): unknown[] {
-    const deltas = this.reader.push(event.text).map((part) => this.#take(part));
+    const deltas = this.prepared.reader.push(event.text).map((part) => this.#take(part));
     if (event.logprob === undefined) return deltas.map((delta) => this.#chunk(delta));
     const logprob = chatLogprob(event.logprob, event.topLogprobs ?? [], (id) => this.model.tokenBytes(id));
     this.#logprobs.push(logprob);
@@ -82,8 +86,10 @@ class ChatAnswer implements Answer {
   }
 
   end(event: FinishEvent): unknown[] {
-    const parts = [...this.reader.push(event.text), ...this.reader.finish()];
+    const { reader } = this.prepared;
+    const parts = [...reader.push(event.text), ...reader.finish()];
     const last = parts.map((part) => this.#chunk(this.#take(part)));
+    this.#remember(event);
     const called = this.#toolCalls.length > 0 && event.reason === 'stop';
     this.#ending = {
       finishReason: called ? 'tool_calls' : event.reason,
@@ -117,6 +123,14 @@ class ChatAnswer implements Answer {
       usage: this.#ending?.usage ?? null,
       plumbline: this.#ending?.plumbline ?? null,
     };
+  }
+
+  /** A turn whose state is kept can be put back with its tokens when the client sends it again. */
+  #remember({ usage }: FinishEvent): void {
+    const turnTokens = usage.session?.turnTokens;
+    if (turnTokens === undefined) return;
+    const toolCalls = this.#toolCalls.map(({ id, function: call }) => ({ id, ...call }));
+    this.prepared.remember?.({ content: this.#content, reasoning: this.#reasoning, toolCalls }, turnTokens);
   }
 
   /** Adds a part to the whole answer and gives it back as a delta. */

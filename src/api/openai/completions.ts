@@ -5,6 +5,7 @@
 import type { FinishReason } from '../../schedule/request.js';
 import type { Answer, FinishEvent, PreparedGeneration, RequestContext, TokenEvent } from '../answer.js';
 import { findModel, planGeneration } from '../plan-generation.js';
+import { sessionWish } from '../session-name.js';
 import type { ServedModel } from '../served-model.js';
 import { answerHead, plumblineBlock, type AnswerHead, type PlumblineBlock } from './answer-head.js';
 import { parseCompletionRequest, type CompletionRequest } from './completion-request.js';
@@ -16,7 +17,8 @@ export function prepareCompletion(body: unknown, context: RequestContext): Prepa
   const parsed = parseCompletionRequest(body);
   const model = findModel(parsed.model, context.models);
   const promptTokens = parsed.prompt.kind === 'text' ? model.encode(parsed.prompt.text) : parsed.prompt.ids;
-  const request = planGeneration(model, parsed, promptTokens, 'prompt', context);
+  const session = sessionWish(context.sessionId, parsed.promptCacheKey);
+  const request = planGeneration(model, { ...parsed, session }, promptTokens, 'prompt', context);
   return { model, request, stream: parsed.stream, answer: new CompletionAnswer(model, parsed, context) };
 }
 

@@ -49,6 +49,7 @@ export const generationShape = {
     z.looseObject({ include_usage: optional(flag()) }, { error: 'must be an object such as {"include_usage": true}' }),
   ),
   user: optional(text()),
+  prompt_cache_key: optional(text()),
 } as const;
 
 type GenerationFields = { [Name in keyof typeof generationShape]: z.output<(typeof generationShape)[Name]> };
@@ -64,6 +65,8 @@ export interface GenerationParameters {
   readonly topLogprobs: number | undefined;
   /** How to speculate; undefined: as the server does. */
   readonly speculation: SpeculationMode | undefined;
+  /** The client's name for the conversation. */
+  readonly promptCacheKey: string | undefined;
   readonly stream: boolean;
   readonly includeUsage: boolean;
   /** Fields of the body that nothing reads. */
@@ -97,6 +100,7 @@ export function generationParameters(
     stop: fields.stop ?? [],
     topLogprobs,
     speculation: fields.speculation,
+    promptCacheKey: fields.prompt_cache_key,
     stream,
     includeUsage: fields.stream_options?.include_usage ?? false,
     ignored,

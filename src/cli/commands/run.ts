@@ -66,7 +66,7 @@ export async function runPrompt(options: Options, io: CliIo, command: Command): 
   let model: OpenedModel | undefined;
   try {
     model = await openModel(
-      { ...options, parallel: 1, maxQueue: 0 },
+      { ...options, parallel: 1, maxQueue: 0, sessions: 'off' },
       {
         signal: interrupt.signal,
         progress: ({ loadedBytes, totalBytes }) => progress.update(`loading ${percent(loadedBytes, totalBytes)}`),

@@ -27,6 +27,8 @@ const SERVE_OPTIONS: readonly OptionName[] = [
   'depthPolicy',
   'contextCopy',
   'gatePolicy',
+  'sessions',
+  'sessionRamMib',
   'temperature',
   'topP',
   'topK',

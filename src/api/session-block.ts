@@ -1,0 +1,36 @@
+/** What an answer tells of its session: which it was, what was reused, what is kept, and why not more. */
+import type { SessionReport } from '../schedule/request.js';
+
+export interface SessionBlock {
+  readonly id: string;
+  /** Where the id comes from: `x-session-id`, `prompt_cache_key`, or the prompt itself. */
+  readonly source: SessionReport['source'];
+  readonly restore: 'restored' | 'no-match' | 'rejected';
+  /** Of what was restored. */
+  readonly from: 'ram' | 'disk' | null;
+  /** Why nothing was. */
+  readonly reason: string | null;
+  readonly reused_tokens: number;
+  /** Earlier answers that stand in the prompt with the tokens that were generated. */
+  readonly spliced_turns: number;
+  /** Why the latest earlier answer does not. */
+  readonly splice_declined: string | null;
+  /** Whether the state behind this answer is kept, or why not. */
+  readonly stored: { readonly ram: string; readonly disk: string };
+}
+
+export function sessionBlock(report: SessionReport | undefined): SessionBlock | null {
+  if (report === undefined) return null;
+  const { restore } = report;
+  return {
+    id: report.id,
+    source: report.source,
+    restore: restore.kind,
+    from: restore.kind === 'restored' ? restore.from : null,
+    reason: restore.kind === 'restored' ? null : restore.reason,
+    reused_tokens: report.reusedTokens,
+    spliced_turns: report.splicedTurns,
+    splice_declined: report.spliceDeclined ?? null,
+    stored: report.stored,
+  };
+}
