@@ -6,6 +6,7 @@
 
 #include "plan-check-attention.h"
 #include "plan-check-manifold.h"
+#include "plan-check-latent.h"
 #include "plan-fields.h"
 
 bool pl_refuse(pl_check *c, const char *format, ...) {
@@ -272,6 +273,11 @@ static bool check_fields(pl_check *c) {
     case OP_SCORE_ROUTER: return check_score_router(c, op, R);
     case OP_LAYER_NORM: return check_layer_norm(c, op);
     case OP_KDA: return check_kda(c, op, R);
+    case OP_ROPE_TAIL: return check_rope_tail(c, op);
+    case OP_POOL: return check_pool(c, op, R);
+    case OP_WINDOW_ATTENTION: return check_window_attention(c, op, R);
+    case OP_LATENT_ATTENTION: return check_latent_attention(c, op, R);
+    case OP_LATENT_STORE: return check_latent_store(c, op, R);
     default: return pl_refuse(c, "code %d is not in the op table", op[0]);
   }
 }
@@ -296,7 +302,7 @@ const char *pl_op_name(int32_t code, int32_t *words) {
       [OP_ATTENTION_PREP] = {"attentionPrep", ATTENTION_PREP_VALUES},
       [OP_INDEX_PREP] = {"indexPrep", INDEX_PREP_RAW},
       [OP_INDEX_BLOCKS] = {"indexBlocks", INDEX_BLOCKS_BLOCKS},
-      [OP_INDEX_SELECT] = {"indexSelect", INDEX_SELECT_BLOCKS},
+      [OP_INDEX_SELECT] = {"indexSelect", INDEX_SELECT_DOT_SCALE},
       [OP_ATTENTION] = {"attention", ATTENTION_VALUES},
       [OP_ROUTER] = {"router", ROUTER_OUT_WEIGHT},
       [OP_MOE_GROUP] = {"moeGroup", MOE_GROUP_OUT_LIST},
@@ -316,6 +322,11 @@ const char *pl_op_name(int32_t code, int32_t *words) {
       [OP_SCORE_ROUTER] = {"scoreRouter", SCORE_ROUTER_OUT_WEIGHT},
       [OP_LAYER_NORM] = {"layerNorm", LAYER_NORM_EPS},
       [OP_KDA] = {"kda", KDA_STATE},
+      [OP_ROPE_TAIL] = {"ropeTail", ROPE_TAIL_INVERSE},
+      [OP_POOL] = {"pool", POOL_POOLED},
+      [OP_WINDOW_ATTENTION] = {"windowAttention", WINDOW_ATTENTION_COMPRESSED},
+      [OP_LATENT_ATTENTION] = {"latentAttention", LATENT_ATTENTION_LATENT},
+      [OP_LATENT_STORE] = {"latentStore", LATENT_STORE_LATENT},
   };
   if (code < 1 || code >= (int32_t)(sizeof table / sizeof table[0])) return NULL;
   *words = table[code].last + 1;

@@ -47,6 +47,8 @@ typedef struct {
   /* What an execution must provide beside the workspace. */
   int64_t shared_bytes_per_row, shared_bytes;
   int64_t max_dim;
+  int64_t latent_window, latent_block; /* most recent rows, and fewest tokens of a paged row, of shared-row attention */
+  int64_t pool_bytes;                  /* scratch of pooling */
   bool attends, selects; /* some op needs scratch that grows with the positions */
 } pl_plan;
 

@@ -203,8 +203,7 @@ static void add_experts(scenario *s) {
     for (int e = 0; e < experts; e++) weight(s, hidden * width, (e + m) % 3, 0.3f, 0);
   }
   const int32_t up = produced(s, "moeUp", R * top_k * width), down = produced(s, "moeDown", R * top_k * hidden);
-  OP(s, OP_MOE_UP, input(s, hidden, 1), hidden, offsets, list, first[0], first[1], experts, top_k, width, up,
-     NO_LIMIT);
+  OP(s, OP_MOE_UP, input(s, hidden, 1), hidden, offsets, list, first[0], first[1], experts, top_k, width, up, NO_LIMIT);
   OP(s, OP_MOE_DOWN, up, width, offsets, list, first[2], experts, top_k, hidden, down);
   for (int32_t lowering = 0; lowering < 2; lowering++) {
     OP(s, OP_MOE_COMBINE, down, chosen, input(s, hidden, 1), input(s, 1, 3), hidden, top_k,
@@ -224,12 +223,45 @@ static void add_attention(scenario *s) {
   const int32_t index_q = produced(s, "indexPrep", R * 3 * 24), select = produced(s, "indexSelect", R * (1 + budget));
   OP(s, OP_INDEX_PREP, input(s, 4 * 24, 2), index_q, 3, 24, 8, vector(s, 24, 0.3f, 1), EPS, index_rope, raw);
   OP(s, OP_INDEX_BLOCKS, 24, block, 8, vector(s, 24, 0.3f, 1), EPS, index_rope, raw, blocks);
-  OP(s, OP_INDEX_SELECT, index_q, select, 3, 24, block, budget, blocks);
+  OP(s, OP_INDEX_SELECT, index_q, select, 3, 24, block, budget, blocks, -1, bits(1), bits(1));
   for (int32_t lowering = 0; lowering < 2; lowering++) {
     OP(s, OP_ATTENTION, q, packed, lowering ? select : -1, produced(s, "attention", R * heads * dim), heads, kv_heads,
        dim, block, budget, lowering, bits(0.1386f), keys, values);
   }
   s->page_bytes = PAGE_BYTES;
+}
+
+static void add_shared_rows(scenario *s) {
+  const int R = s->rows;
+  const int32_t heads = 7, dim = 52, window = 24, block = 4, budget = 3, kv_bytes = s->law.kv_type ? 2 : 4;
+  const int32_t rope = vector(s, POSITIONS * 20, 1, 0);
+  int32_t page = PAGE_BYTES / 2, state = FIXED_BYTES / 2;
+  for (int32_t inverse = 0; inverse < 2; inverse++) {
+    OP(s, OP_ROPE_TAIL, 0, input(s, heads * dim, 2), produced(s, "ropeTail", R * heads * dim), heads, dim, 20, rope,
+       inverse);
+  }
+  const int32_t latent = page, index = latent + PAGE_TOKENS * dim * kv_bytes;
+  OP(s, OP_LATENT_STORE, input(s, dim, 1), dim, latent);
+  const int32_t compressed = index + PAGE_TOKENS * dim * kv_bytes;
+  const int32_t pools[2][3] = {{24, 0, index}, {dim, 1, compressed}};
+  for (int i = 0; i < 2; i++) {
+    const int32_t channels = pools[i][0], overlap = pools[i][1], width = (1 + overlap) * channels;
+    OP(s, OP_POOL, input(s, width, 2), input(s, width, 2), channels, block, overlap, vector(s, block * width, 1, 0),
+       overlap ? vector(s, channels, 0.3f, 1) : -1, EPS, overlap ? rope : -1, overlap ? 20 : 0, state, pools[i][2]);
+    state += (1 + overlap) * block * 2 * width * 4;
+  }
+  const int32_t select = produced(s, "indexSelect", R * (1 + budget));
+  OP(s, OP_INDEX_SELECT, input(s, 3 * 24, 1), select, 3, 24, block, budget, index, input(s, 3, 1), bits(0.5773f),
+     bits(0.2041f));
+  for (int i = 0; i < 3; i++) {
+    OP(s, OP_WINDOW_ATTENTION, input(s, heads * dim, 1), input(s, dim, 1), i == 2 ? select : -1,
+       produced(s, "windowAttention", R * heads * dim), heads, dim, window, i ? block : 0, i == 2 ? budget : 0,
+       i ? vector(s, heads, 2, 0) : -1, bits(0.1386f), state, compressed);
+    state += window * dim * 4;
+    OP(s, OP_LATENT_ATTENTION, input(s, heads * dim, 1), i ? select : -1,
+       produced(s, "latentAttention", R * heads * dim), heads, dim, i ? block : 0, i ? budget : 0, i == 1,
+       bits(0.1386f), latent);
+  }
 }
 
 /* ---- states ---- */
@@ -286,6 +318,7 @@ scenario *scenario_new(law law, int shape, uint32_t seed) {
   add_latent(s);
   add_experts(s);
   add_attention(s);
+  add_shared_rows(s);
   fill_states(s);
   return s;
 }

@@ -11,6 +11,7 @@ import type { GenerationConfig } from '../weights/generation-config.js';
 import type { MemoryPlan } from '../weights/memory-plan.js';
 import { readJsonFile } from '../weights/json-file.js';
 import type { LoadReport } from './load-report.js';
+import { loadDeepseek } from './deepseek/load.js';
 import { loadGlm } from './glm/load.js';
 import { loadQwen } from './qwen/load.js';
 import type { LoadProgress } from './weight-source.js';
@@ -55,6 +56,7 @@ const LOADERS: ReadonlyMap<string, FamilyLoader> = new Map([
   ['qwen4_exp_text', loadQwen],
   ['qwen3_5', loadQwen],
   ['qwen3_5_text', loadQwen],
+  ['deepseek_v4', loadDeepseek],
   ['glm5_next', loadGlm],
   ['glm5_next_text', loadGlm],
 ]);

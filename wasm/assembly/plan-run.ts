@@ -11,6 +11,18 @@ import { gatedDelta, gatedDeltaScratch, gatedDeltaWork } from './ops/gated-delta
 import { groupedLinear, groupedLinearScratch, groupedLinearWork } from './ops/grouped-linear';
 import { indexSelect, indexSelectScratch, indexSelectWork } from './ops/index-select';
 import { kda, kdaScratch, kdaWork } from './ops/kda';
+import {
+  latentAttention,
+  latentAttentionScratch,
+  latentAttentionWork,
+  latentStore,
+  latentStoreWork,
+  ropeTail,
+  ropeTailWork,
+  windowAttention,
+  windowAttentionScratch,
+  windowAttentionWork,
+} from './ops/latent';
 import { linear, linearScratch, linearWork } from './ops/linear';
 import {
   mhcSum,
@@ -32,6 +44,7 @@ import {
   moeUpScratch,
   moeUpWork,
 } from './ops/moe';
+import { pool, poolScratch, poolWork } from './ops/pool';
 import {
   attentionPrep,
   attentionPrepScratch,
@@ -181,6 +194,11 @@ function runOp(op: i32): void {
     case plan.OP_SCORE_ROUTER: return scoreRouter();
     case plan.OP_LAYER_NORM: return layerNorm();
     case plan.OP_KDA: return kda();
+    case plan.OP_ROPE_TAIL: return ropeTail();
+    case plan.OP_POOL: return pool();
+    case plan.OP_WINDOW_ATTENTION: return windowAttention();
+    case plan.OP_LATENT_ATTENTION: return latentAttention();
+    case plan.OP_LATENT_STORE: return latentStore();
     default: unreachable(); // the program was checked when it was loaded
   }
 }
@@ -217,6 +235,11 @@ function workOf(op: i32): f64 {
     case plan.OP_SCORE_ROUTER: return scoreRouterWork();
     case plan.OP_LAYER_NORM: return layerNormWork();
     case plan.OP_KDA: return kdaWork();
+    case plan.OP_ROPE_TAIL: return ropeTailWork();
+    case plan.OP_POOL: return poolWork();
+    case plan.OP_WINDOW_ATTENTION: return windowAttentionWork();
+    case plan.OP_LATENT_ATTENTION: return latentAttentionWork();
+    case plan.OP_LATENT_STORE: return latentStoreWork();
     default: return -1;
   }
 }
@@ -252,6 +275,9 @@ function scratchOf(op: i32): usize {
     case plan.OP_GROUPED_LINEAR: return groupedLinearScratch();
     case plan.OP_SCORE_ROUTER: return scoreRouterScratch();
     case plan.OP_KDA: return kdaScratch();
+    case plan.OP_POOL: return poolScratch();
+    case plan.OP_WINDOW_ATTENTION: return windowAttentionScratch();
+    case plan.OP_LATENT_ATTENTION: return latentAttentionScratch();
     default: return 0;
   }
 }
