@@ -116,7 +116,7 @@ describe('cpu fuzz', { skip: cpuAbsence() }, () => {
     });
   }
 
-  for (const op of ['embed', 'conv', 'attentionPrep', 'attention', 'gather'] as const) {
+  for (const op of ['embed', 'conv', 'attentionPrep', 'attention', 'gather', 'pool', 'windowAttention'] as const) {
     test(`damaged call blocks of ${op} are refused or harmless`, async () => {
       const given = casesOf(op)[0]!;
       const { program, place, free } = built(backend, given);
