@@ -114,14 +114,23 @@ describe('cpu shapes', { skip: cpuAbsence() }, () => {
 
   test('the choice among many blocks equals the reference, ties included', async () => {
     const shape: CaseShape = { pageTokens: 16, sequences: [[1500, 4]] };
+    const sizes = [1, 31, 300].flatMap((budgetBlocks) => [false, true].map((weighted) => ({ budgetBlocks, weighted })));
     await judge(
       CASE_LAWS.flatMap((law) =>
-        [1, 31, 300].map((budgetBlocks) => {
-          const c = new CaseWriter(`indexSelect long ${law.name} ${budgetBlocks}`, 'indexSelect', law, shape, false);
+        sizes.map(({ budgetBlocks, weighted }) => {
+          const c = new CaseWriter(
+            `indexSelect long ${law.name} ${budgetBlocks} ${weighted}`,
+            'indexSelect',
+            law,
+            shape,
+            false,
+          );
           const [heads, dim, block] = [budgetBlocks === 300 ? 7 : 2, 16, 4];
           const q = budgetBlocks === 31 ? c.coarseInput('q', heads * dim) : c.input('q', heads * dim);
           const blocks = c.page((c.pageTokens / block) * dim);
-          c.add('indexSelect', { q, out: c.output('out', 1 + budgetBlocks), heads, dim, block, budgetBlocks, blocks });
+          const weights = weighted ? c.input('weights', heads) : -1;
+          const fields = { heads, dim, block, budgetBlocks, blocks, weights, weightScale: 0.5, dotScale: 0.25 };
+          c.add('indexSelect', { q, out: c.output('out', 1 + budgetBlocks), ...fields });
           return c.finish();
         }),
       ),

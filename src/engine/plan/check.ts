@@ -81,7 +81,7 @@ function checkOp(op: DecodedOp, index: number, header: PlanHeader, program: Plan
 const MAY_BE_ZERO = new Set(['outColumn', 'rowOffset', 'iterations']);
 /** Numbers whose 0 stands for none; every other number is positive. */
 const FLOATS_WITHOUT = new Set(['limit', 'bound']);
-const FLAGS = new Set(['silu', 'normalise', 'score']);
+const FLAGS = new Set(['silu', 'normalise', 'score', 'inverse', 'overlap', 'tail']);
 /** Most streams of a manifold hyper-connection. */
 const MOST_STREAMS = 8;
 /** Most rows that a row of the call may stand for. */
@@ -117,12 +117,15 @@ function fieldComplaint(kind: FieldKind, name: string, values: Values, op: Decod
 }
 
 function mayBeZero(op: DecodedOp, name: string): boolean {
-  const withoutSelection = op.name === 'attention' && op.fields.select === -1;
+  const withoutSelection =
+    (op.name === 'attention' || op.name === 'windowAttention' || op.name === 'latentAttention') &&
+    op.fields.select === -1;
   const withoutWeights = op.name === 'mhcSum' && op.fields.weights === -1;
   return (
     MAY_BE_ZERO.has(name) ||
     (withoutSelection && (name === 'block' || name === 'budgetBlocks')) ||
-    (withoutWeights && name === 'weightsWidth')
+    (withoutWeights && name === 'weightsWidth') ||
+    (op.name === 'pool' && op.fields.rope === -1 && name === 'rotary')
   );
 }
 
@@ -160,14 +163,12 @@ function relationComplaint(op: DecodedOp, header: PlanHeader): Complaint {
       ? undefined
       : `${part} = ${fields[part]} does not divide ${whole} = ${fields[whole]}`;
   };
-  const rotaryFits = (
-    fields: OpFields<'indexBlocks'> | OpFields<'indexPrep'> | OpFields<'attentionPrep'>,
-  ): Complaint =>
-    fields.rotary % 2 === 0 && fields.rotary <= fields.dim
+  const rotaryFits = ({ rotary, dim }: { readonly rotary: number; readonly dim: number }): Complaint =>
+    rotary % 2 === 0 && rotary <= dim ? undefined : `rotary = ${rotary} is odd or above dim = ${dim}`;
+  const blockFits = (block: number, name = 'block'): Complaint =>
+    header.pageTokens % block === 0
       ? undefined
-      : `rotary = ${fields.rotary} is odd or above dim = ${fields.dim}`;
-  const blockFits = (block: number): Complaint =>
-    header.pageTokens % block === 0 ? undefined : `block = ${block} does not divide pageTokens = ${header.pageTokens}`;
+      : `${name} = ${block} does not divide pageTokens = ${header.pageTokens}`;
   const expertsFit = (first: number, experts: number): Complaint =>
     first + experts <= header.weights
       ? undefined
@@ -220,6 +221,16 @@ function relationComplaint(op: DecodedOp, header: PlanHeader): Complaint {
     }
     case 'scoreRouter':
       return scoreRouterComplaint(op.fields);
+    case 'ropeTail':
+      return rotaryFits(op.fields);
+    case 'pool': {
+      const { rotary, channels, rope, window } = op.fields;
+      return blockFits(window, 'window') ?? (rope >= 0 ? rotaryFits({ rotary, dim: channels }) : undefined);
+    }
+    case 'windowAttention':
+      return op.fields.block > 0 || op.fields.select >= 0 ? blockFits(op.fields.block) : undefined;
+    case 'latentAttention':
+      return op.fields.select >= 0 ? blockFits(op.fields.block) : undefined;
     default:
       return undefined;
   }
@@ -240,6 +251,7 @@ const MAY_COINCIDE: Readonly<Partial<Record<OpName, readonly string[]>>> = {
   add: ['a', 'b'],
   mhcWeights: ['in'],
   layerNorm: ['in'],
+  ropeTail: ['in'],
 };
 
 function overlapComplaint(op: DecodedOp, extents: readonly Extent[]): Complaint {

@@ -93,6 +93,7 @@ const RULES: BufferRules = {
   indexSelect: {
     q: { access: 'in', words: (op, rows) => rows * op.heads * op.dim },
     out: { access: 'out', type: 'i32', words: (op, rows) => rows * (1 + op.budgetBlocks) },
+    weights: { access: 'in', words: (op, rows) => rows * op.heads },
   },
   attention: {
     q: { access: 'in', words: (op, rows) => rows * op.heads * op.dim },
@@ -191,6 +192,26 @@ const RULES: BufferRules = {
     b: { access: 'in', words: (op, rows) => rows * op.heads },
     out: { access: 'out', words: (op, rows) => rows * op.heads * op.dim },
   },
+  ropeTail: {
+    in: { access: 'in', words: (op, rows) => rows * op.heads * op.dim },
+    out: { access: 'out', words: (op, rows) => rows * op.heads * op.dim },
+  },
+  pool: {
+    values: { access: 'in', words: (op, rows) => rows * (1 + op.overlap) * op.channels },
+    gates: { access: 'in', words: (op, rows) => rows * (1 + op.overlap) * op.channels },
+  },
+  windowAttention: {
+    q: { access: 'in', words: (op, rows) => rows * op.heads * op.dim },
+    kv: { access: 'in', words: (op, rows) => rows * op.dim },
+    select: { access: 'in', type: 'i32', words: (op, rows) => rows * (1 + op.budgetBlocks) },
+    out: { access: 'out', words: (op, rows) => rows * op.heads * op.dim },
+  },
+  latentAttention: {
+    q: { access: 'in', words: (op, rows) => rows * op.heads * op.dim },
+    select: { access: 'in', type: 'i32', words: (op, rows) => rows * (1 + op.budgetBlocks) },
+    out: { access: 'out', words: (op, rows) => rows * op.heads * op.dim },
+  },
+  latentStore: { in: { access: 'in', words: (op, rows) => rows * op.dim } },
 };
 
 /** The workspace extents of an op for these row counts; buffers that are absent (-1) have none. */

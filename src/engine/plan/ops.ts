@@ -16,51 +16,18 @@
  * Buffers are float32 [rows, width], row-major, at a word offset in the workspace; values are A-rounded where written so.
  */
 
-export type FieldKind =
-  /** Word (4-byte) offset of a buffer in the workspace. */
-  | 'buffer'
-  /** As `buffer`, or -1 for none. */
-  | 'buffer?'
-  /** Index into the plan's weight table. */
-  | 'weight'
-  /** As `weight`, or -1 for none. */
-  | 'weight?'
-  /** A plain integer. */
-  | 'int'
-  /** Bits of a float32. */
-  | 'float'
-  /** Byte offset in the fixed slab of a state. */
-  | 'fixed'
-  /** Byte offset in a page of a state. */
-  | 'page'
-  /** 0: standalone, 1: fused. */
-  | 'lowering';
+import { fields, type OpSpec } from './op-spec.js';
 
-export interface OpField<Name extends string = string> {
-  readonly name: Name;
-  readonly kind: FieldKind;
-}
-
-export interface OpSpec {
-  readonly code: number;
-  /** Fields in the order of the encoding, after the op's code and its length in words (these two included). */
-  readonly fields: readonly OpField[];
-  /** Repeated at the end, preceded by nothing: the count is a field of its own, named `segments`. */
-  readonly repeated?: readonly OpField[];
-  readonly doc: string;
-}
-
-/** The field names of a description such as `rows in:buffer eps:float`, as a type. */
-type NamesIn<Text extends string> = Text extends `${infer Head} ${infer Rest}`
-  ? NamesIn<Head> | NamesIn<Rest>
-  : NameIn<Text>;
-type NameIn<Item extends string> = Item extends `${infer Name}:${string}` ? Name : Item;
-
-const fields = <const Text extends string>(text: Text): OpField<NamesIn<Text>>[] =>
-  text.split(' ').map((item) => {
-    const [name = '', kind = 'int'] = item.split(':');
-    return { name: name as NamesIn<Text>, kind: kind as FieldKind };
-  });
+export type { FieldKind, OpField, OpSpec } from './op-spec.js';
+export {
+  CALL_HEADER,
+  CALL_HEADER_WORDS,
+  PLAN_HEADER,
+  PLAN_HEADER_WORDS,
+  PLAN_MAGIC,
+  PLAN_VERSION,
+  SEQUENCE_RECORD_WORDS,
+} from './encoding.js';
 
 export const OPS = {
   embed: {
@@ -164,12 +131,16 @@ export const OPS = {
   },
   indexSelect: {
     code: 13,
-    fields: fields('q:buffer out:buffer heads dim block budgetBlocks blocks:page'),
+    fields: fields(
+      'q:buffer out:buffer heads dim block budgetBlocks blocks:page weights:buffer? weightScale:float dotScale:float',
+    ),
     doc:
       'out: int32 [rows, 1 + budgetBlocks]. nb = floor((position + 1) / block) complete blocks. nb <= budgetBlocks: ' +
       'out[0] = -1 (every visible token), the rest of the row stays as it was. Else score[b] = sum over heads ascending ' +
-      'from 0 of max(0, dot(q[head], blockKey[b])), NaN counting as 0; out[0] = budgetBlocks, then the budgetBlocks blocks ' +
-      'of highest score (equal scores: lower block first) in ascending block order.',
+      'from 0 of max(0, dot(q[head], blockKey[b])), NaN counting as 0; with weights [rows, heads]: fma over heads ascending ' +
+      'from 0 of fl(weights[head] * weightScale) * max(0, fl(dot * dotScale)). out[0] = budgetBlocks, then the ' +
+      'budgetBlocks blocks of highest score (equal scores: lower block first; a score of NaN ranks as -inf) in ascending ' +
+      'block order.',
   },
   attention: {
     code: 14,
@@ -327,6 +298,64 @@ export const OPS = {
       '* z))) with a bound (not 0), else fl(-expA[h] * fl(softplusF64(z))); decay[i] = expF32(g[i]); S[i, j] = decay[i] * ' +
       'S[i, j] where gatedDelta has one decay. S float32 [heads, dim, dim] (key channel, value channel).',
   },
+  ropeTail: {
+    code: 35,
+    fields: fields('rows in:buffer out:buffer heads dim rotary rope:weight inverse'),
+    doc:
+      'Turns the last `rotary` elements of every head of dim elements in adjacent pairs by the angles of the row`s position ' +
+      '(a row of several: the position of the row that holds it); the others are copied. rope table as in attentionPrep. ' +
+      'For i < rotary / 2, x = head[dim - rotary + 2 * i], y the element behind it: x` = A(A(x * cos) - A(y * sin)), y` = ' +
+      'A(A(y * cos) + A(x * sin)); with mtplx = 1 the inner A are absent; inverse = 1: sin negated. out may be in.',
+  },
+  pool: {
+    code: 36,
+    fields: fields(
+      'values:buffer gates:buffer channels window overlap ape:weight gain:weight? eps:float rope:weight? rotary state:fixed pooled:page',
+    ),
+    doc:
+      'Pools windows of `window` tokens at absolute positions into one row of `channels` each. values, gates [rows, (1 + ' +
+      'overlap) * channels], ape float32 [window, (1 + overlap) * channels]. For every row whose position p ends window w ' +
+      '(p + 1 = (w + 1) * window), for each channel c: the slots are the window`s tokens j ascending, value and gate at ' +
+      'column overlap * channels + c, ape row j; with overlap = 1 and w > 0 before them those of the window before, at ' +
+      'column c, ape[j, c]. l = fl(gate + ape); m = greatest l by `>` from -inf; e = expF32(fl(l - m)); total = the e added ' +
+      'from 0; pooled = A(fma over slots ascending from 0 of fl(e / total) * value). With gain (float32 [channels]) norm ' +
+      'as in op norm; with rope (rotary as in ropeTail) turned as there, at position w * window. To the page, layout ' +
+      '[pageTokens / window, channels] at `pooled`, kv type; pageTokens is a multiple of window. Tokens before the call ' +
+      'come from the state of the input slab: float32 [(1 + overlap) * window, 2, (1 + overlap) * channels], values then ' +
+      'gates of position p in row p mod (1 + overlap) * window, zeros where no token was; the output slab receives the ' +
+      'same after the call.',
+  },
+  windowAttention: {
+    code: 37,
+    fields: fields(
+      'q:buffer kv:buffer select:buffer? out:buffer heads dim window block budgetBlocks sink:weight? scale:float state:fixed compressed:page',
+    ),
+    doc:
+      'Attention whose keys are their own values, one row of dim elements for all heads. Keys of the row at position p, in ' +
+      'this order: the rows kv of positions max(0, p - window + 1) … p; then, unless block = 0, the compressed rows of ' +
+      'complete blocks ascending, all floor((p + 1) / block) of them or, where select >= 0 and its first entry is not -1, ' +
+      'those of the selected blocks; from the pages, layout [pageTokens / block, dim] at `compressed`, kv type. s = ' +
+      'A(A(dot(q, key)) * scale), after the last key the sink (float32 [heads], as it is); m = the greatest s by `>` from ' +
+      '-inf; e = exp(s - m); total = the e summed by the lane law (lane = rank in the list mod 16, the sink`s last); out[i] ' +
+      '= A(fma over keys ascending from 0 of A(e / total) * key[i]), without the sink. Rows kv before the call come from ' +
+      'the state of the input slab: float32 [window, dim], position p in row p mod window; the output slab receives the ' +
+      'same after the call, rows of no token zero.',
+  },
+  latentAttention: {
+    code: 38,
+    fields: fields('q:buffer select:buffer? out:buffer heads dim block budgetBlocks tail scale:float latent:page'),
+    doc:
+      'Attention whose keys are their own values, one row of dim elements a token for all heads, from the pages, layout ' +
+      '[pageTokens, dim] at `latent`, kv type. Visible tokens, ascending: 0 … position; where select >= 0 the tokens of ' +
+      'the selected blocks (all floor((position + 1) / block) complete ones if its first entry is -1) and, with tail = 1, ' +
+      'those of the incomplete last block. s, m, e, total, out as in windowAttention without a sink; out = 0 where no ' +
+      'token is visible.',
+  },
+  latentStore: {
+    code: 39,
+    fields: fields('in:buffer dim latent:page'),
+    doc: 'Each row to the page of its position, layout [pageTokens, dim] at `latent`, kv type.',
+  },
 } as const satisfies Record<string, OpSpec>;
 
 export type OpName = keyof typeof OPS;
@@ -339,53 +368,3 @@ export type LinearSegmentFields = Readonly<Record<(typeof OPS)['linear']['repeat
 /** Dtypes of weight table entries. */
 export const WEIGHT_DTYPES = ['F32', 'BF16', 'F16'] as const;
 export type WeightDtype = (typeof WEIGHT_DTYPES)[number];
-
-/** The header of an encoded plan: one int32 each, in this order. */
-export const PLAN_HEADER = [
-  'magic',
-  'version',
-  'ops',
-  /** 0: activations are float32; 1: rounded to bfloat16. */
-  'act',
-  /** 1: MTPLX's own rounding points and table sigmoids. */
-  'mtplx',
-  /** Element type of keys, values and index keys in pages: 0 float32, 1 bfloat16. */
-  'kvType',
-  'pageTokens',
-  /** Most rows of a call. */
-  'rowCapacity',
-  /** Most selected rows of a call. */
-  'outCapacity',
-  /** Size of the workspace in words. */
-  'workspaceWords',
-  /** Weight indices of the two sigmoid tables, uint16 [65536] by input bits; -1 where no op needs them. */
-  'standaloneTable',
-  'fusedTable',
-  'weights',
-] as const;
-export const PLAN_HEADER_WORDS = 16;
-export const PLAN_MAGIC = 0x504c4231; // "PLB1"
-export const PLAN_VERSION = 1;
-
-/** The header of a call block: one int32 each; see call-block.ts. */
-export const CALL_HEADER = [
-  /** R, M, and the number of sequences. */
-  'rows',
-  'outRows',
-  'sequences',
-  /** int32 indices from the start of the block: token id, position and sequence of every row; the selected rows. */
-  'tokensAt',
-  'positionsAt',
-  'sequenceOfRowAt',
-  'outRowsAt',
-  /** int32 index of the sequence records: rowStart, rowCount, startPosition, pagesAt (float64 index) each. */
-  'sequencesAt',
-  /** float64 index of the slab addresses: input and output fixed slab of every sequence. */
-  'slabsAt',
-  /** Set to 1 by the submitter to stop before the next op. */
-  'cancel',
-  /** Written by the backend: ops completed. */
-  'opsDone',
-] as const;
-export const CALL_HEADER_WORDS = 16;
-export const SEQUENCE_RECORD_WORDS = 4;

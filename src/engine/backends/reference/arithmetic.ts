@@ -118,6 +118,18 @@ export class Arithmetic {
       head[from + i + half] = this.act(fl(this.actUnlessMtplx(fl(y * cos)) + this.actUnlessMtplx(fl(x * sin))));
     }
   }
+
+  /** Turns `rotary` elements in adjacent pairs in place, `inverse`: back; `angles` as for rope. */
+  ropePairs(x: Float32Array, from: number, rotary: number, angles: Float32Array, inverse: boolean): void {
+    const half = rotary / 2;
+    for (let i = 0; i < half; i++) {
+      const at = from + 2 * i;
+      const [a, b, cos] = [x[at]!, x[at + 1]!, angles[i]!];
+      const sin = inverse ? -angles[i + half]! : angles[i + half]!;
+      x[at] = this.act(fl(this.actUnlessMtplx(fl(a * cos)) - this.actUnlessMtplx(fl(b * sin))));
+      x[at + 1] = this.act(fl(this.actUnlessMtplx(fl(b * cos)) + this.actUnlessMtplx(fl(a * sin))));
+    }
+  }
 }
 
 /** The table's sigmoid of a bfloat16 value. The checker made sure that the table is there. */

@@ -9,6 +9,7 @@ import { laneSum } from '../../../numerics/lanes.js';
 import type { OpFields } from '../../plan/ops.js';
 import { fl } from './arithmetic.js';
 import type { OpContext } from './context.js';
+import { greatest, rank } from './rank.js';
 
 export function router(op: OpFields<'router'>, x: OpContext): void {
   const { experts, topK } = op;
@@ -81,21 +82,6 @@ function chooseInGroups({ experts, topK, groups, groupsKept }: OpFields<'scoreRo
     topK,
   );
   return among.map((at) => candidates[at]!);
-}
-
-/** A value as it ranks. */
-const rank = (value: number): number => (Number.isNaN(value) ? Number.NEGATIVE_INFINITY : value);
-
-/** Indices of the `count` greatest values, ascending; equal values: lower index; NaN ranks as -inf. */
-function greatest(values: Float32Array, count: number): number[] {
-  const before = (a: number, b: number): number => {
-    const [x, y] = [rank(values[a]!), rank(values[b]!)];
-    return x > y ? -1 : x < y ? 1 : a - b;
-  };
-  return Array.from(values.keys())
-    .sort(before)
-    .slice(0, count)
-    .sort((a, b) => a - b);
 }
 
 export function moeGroup(op: OpFields<'moeGroup'>, x: OpContext): void {

@@ -18,10 +18,12 @@ import { CallView, OpContext } from './context.js';
 import { conv, gatedDelta, gatedNorm, kda } from './delta.js';
 import { hcAct, hcMix, hcWrite } from './hyper-connections.js';
 import { indexBlocks, indexPrep, indexSelect } from './indexer.js';
+import { latentAttention, latentStore, ropeTail, windowAttention } from './latent.js';
 import { asUint16, ReferenceMemory } from './memory.js';
 import { mhcSum, mhcWeights, mhcWrite } from './manifold.js';
 import { moeCombine, moeDown, moeGroup, moeUp, router, scoreRouter } from './moe.js';
 import { pleAdd, pleGate } from './ple.js';
+import { pool } from './pool.js';
 import { add, embed, gather, groupedLinear, layerNorm, linear, norm, swiglu, tap } from './rows.js';
 
 type OpFunction<Name extends OpName> = (
@@ -64,6 +66,11 @@ export const REFERENCE_OPS: { readonly [Name in OpName]: OpFunction<Name> } = {
   scoreRouter,
   layerNorm,
   kda,
+  ropeTail,
+  pool,
+  windowAttention,
+  latentAttention,
+  latentStore,
 };
 
 class ReferencePlan implements LoadedPlan {
