@@ -96,7 +96,7 @@ export class SessionRun {
   readonly #bank: Bank<SequenceState> | undefined;
   readonly #folder: string | undefined;
   #store: CheckpointStore<SequenceState> | undefined;
-  #records: TurnRecord[] = [];
+  readonly #records: TurnRecord[] = [];
 
   constructor(opened: OpenedSessionModel, keeps: { readonly ram?: boolean; readonly folder?: string } = {}) {
     this.#opened = opened;
