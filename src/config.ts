@@ -165,6 +165,29 @@ export const OPTIONS = {
     integer(0, 2 ** 30),
     'memory for kept states (default: a quarter of what is left, at most 2048)',
   ),
+  sessionDir: row(
+    '--session-dir <dir>',
+    text('a folder'),
+    'folder in which conversations are kept over a restart; empty or new the first time (default: none, only in memory)',
+  ),
+  sessionDiskMib: rowWithDefault(
+    '--session-disk-mib <n>',
+    integer(1, 2 ** 30),
+    8192,
+    'most that the session folder may hold; the least useful conversations go first',
+  ),
+  sessionWriteMibS: rowWithDefault(
+    '--session-write-mib-s <n>',
+    number(0, 2 ** 20),
+    256,
+    'most that is written to the session folder a second, over a while; 0: no limit',
+  ),
+  sessionMinFreeMib: rowWithDefault(
+    '--session-min-free-mib <n>',
+    integer(0, 2 ** 30),
+    1024,
+    'what must stay free on the disk of the session folder; below it nothing is stored',
+  ),
   // ---- defaults of requests ----
   temperature: row(
     '--temperature <x>',
