@@ -168,25 +168,25 @@ export const OPTIONS = {
   sessionDir: row(
     '--session-dir <dir>',
     text('a folder'),
-    'folder in which conversations are kept over a restart; empty or new the first time (default: none, only in memory)',
+    'folder for kept states, so that they outlive the server (default: none, memory alone)',
   ),
   sessionDiskMib: rowWithDefault(
     '--session-disk-mib <n>',
     integer(1, 2 ** 30),
-    8192,
-    'most that the session folder may hold; the least useful conversations go first',
-  ),
-  sessionWriteMibS: rowWithDefault(
-    '--session-write-mib-s <n>',
-    number(0, 2 ** 20),
-    256,
-    'most that is written to the session folder a second, over a while; 0: no limit',
+    20_480,
+    'most that the folder may hold',
   ),
   sessionMinFreeMib: rowWithDefault(
     '--session-min-free-mib <n>',
     integer(0, 2 ** 30),
-    1024,
-    'what must stay free on the disk of the session folder; below it nothing is stored',
+    2048,
+    'what must stay free on its disk',
+  ),
+  sessionWriteMibS: rowWithDefault(
+    '--session-write-mib-s <n>',
+    integer(0, 2 ** 20),
+    0,
+    'most that is written a second, over a while; 0: no limit',
   ),
   // ---- defaults of requests ----
   temperature: row(

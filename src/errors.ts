@@ -163,6 +163,13 @@ export const ERRORS = {
     400,
     'A file of stored sessions is damaged, cut short, or of a format or version that is not known here; nothing of it was used.',
   ),
+  server_unreachable: request(400, 'No server answers at the address that the command was given (flag --url).'),
+  server_refused: request(400, 'The server refused what the command asked for; the message is its own.'),
+  session_not_found: request(404, 'No session of this id is kept, in memory or on disk.'),
+  sessions_off: request(
+    404,
+    'The server keeps no sessions, or none on disk; the message says which flag turns it on (--sessions, --session-dir).',
+  ),
   session_not_stored: server(
     'A session could not be taken in: no room within the budget or on the disk, or it failed here since it was written; the message has the reason.',
     'nothing',
@@ -193,6 +200,11 @@ export class PlumblineError extends Error {
   get row(): ErrorRow {
     return ERRORS[this.code];
   }
+
+  /** Whether sending the same request again may succeed. */
+  get retryable(): boolean {
+    return this.row.retryable;
+  }
 }
 
 /** Which row of logits was invalid, and what was in it. */
@@ -213,6 +225,8 @@ export interface LogitsCensus {
 /** A row of logits from which no token may be made (NaN, +inf, or nothing finite). */
 export class NonFiniteLogitsError extends PlumblineError {
   readonly census: LogitsCensus;
+  /** Prompt tokens whose state the failed request had not computed itself; set when the failure is contained. */
+  reusedTokens = 0;
 
   constructor(census: LogitsCensus) {
     super(
@@ -222,6 +236,11 @@ export class NonFiniteLogitsError extends PlumblineError {
     );
     this.name = 'NonFiniteLogitsError';
     this.census = census;
+  }
+
+  /** The same request starts cold the next time. One that was cold already would compute the same again. */
+  override get retryable(): boolean {
+    return this.reusedTokens > 0;
   }
 }
 

@@ -8,6 +8,7 @@ import { packageVersion } from '../http/package-info.js';
 import { addBench } from './commands/bench.js';
 import { addRun } from './commands/run.js';
 import { addServe } from './commands/serve.js';
+import { addSessions } from './commands/sessions.js';
 import { addVerify } from './commands/verify.js';
 import { EXIT, reportFailure, type ExitCode } from './exit-codes.js';
 import type { CliIo } from './io.js';
@@ -42,6 +43,7 @@ function createProgram(io: CliIo, run: RunCommand): Command {
     .showHelpAfterError('(--help tells how the command is called)');
   addServe(program, run);
   addRun(program, run);
+  addSessions(program, run);
   addBench(program, run);
   addVerify(program, run);
   return program;

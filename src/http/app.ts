@@ -23,6 +23,7 @@ import { hostCheck } from './middleware/host-check.js';
 import { requestId } from './middleware/request-id.js';
 import { requestTelemetry } from './middleware/telemetry.js';
 import { addRoutes, routeLabel, routeName, type Route } from './routes.js';
+import { sessionRoutes } from './session-routes.js';
 
 export interface HttpApp {
   readonly app: Hono<HttpEnv>;
@@ -76,6 +77,7 @@ export function createApp(server: ServerContext): HttpApp {
       summary: 'one served model',
       handler: (c) => c.json(openAiModel(findModel(c.req.param('id') ?? '', models))),
     },
+    ...sessionRoutes(server.sessions),
     {
       method: 'GET',
       path: '/health',
@@ -119,7 +121,7 @@ export function createApp(server: ServerContext): HttpApp {
 
 function overview(routes: readonly Route[], model: string): string {
   const example = JSON.stringify({ model, messages: [{ role: 'user', content: 'Hello' }] });
-  const lines = routes.map((route) => `  ${routeName(route).padEnd(28)}${route.summary}`);
+  const lines = routes.map((route) => `  ${routeName(route).padEnd(40)}${route.summary}`);
   return [
     'plumbline: a local model behind an OpenAI-compatible API',
     '',

@@ -1,6 +1,7 @@
 /** Everything that the HTTP app works with. A server fills it with real parts, a test with small ones. */
 import type { ServedModel } from '../api/served-model.js';
 import type { Telemetry } from '../observe/telemetry.js';
+import type { SessionAdmin } from '../sessions/admin.js';
 import type { HealthDetails } from './health.js';
 
 export interface HttpOptions {
@@ -20,6 +21,8 @@ export interface ServerContext {
   readonly options: HttpOptions;
   readonly models: readonly ServedModel[];
   readonly telemetry: Telemetry;
+  /** Absent while no sessions are kept. */
+  readonly sessions?: SessionAdmin | undefined;
   /** What /health tells beyond that the server lives. */
   readonly health: () => HealthDetails;
   /** Whether a failure has made the process unusable. */

@@ -12,9 +12,9 @@ const RETRY_AFTER_S = '1';
 export function errorResponse(thrown: unknown, c: Context<HttpEnv>): Response {
   const error = toPlumblineError(thrown);
   c.set('failure', error);
-  const { status, retryable } = error.row;
+  const { status } = error.row;
   // Official clients repeat every 5xx by themselves unless this header says that it is of no use.
-  if (status >= 500) c.header('x-should-retry', String(retryable));
+  if (status >= 500) c.header('x-should-retry', String(error.retryable));
   if (status === 503) c.header('retry-after', RETRY_AFTER_S);
   return c.json(openAiError(error, c.get('requestId')), status as ContentfulStatusCode);
 }

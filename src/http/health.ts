@@ -1,5 +1,7 @@
 /** GET /health: whether the server lives and how it computes, without a look into any request. */
 import type { FailureReceipt } from '../observe/telemetry.js';
+import type { StoreHealth } from '../sessions/checkpoints/store-counts.js';
+import type { ContainmentReceipt } from '../sessions/containment/receipts.js';
 
 /** One place where a fast or a warm path could have been taken and was not. */
 export interface DeclinedPath {
@@ -54,6 +56,26 @@ export interface SessionsHealth {
         readonly evicted: number;
         readonly refused_no_room: number;
         readonly refused_fenced: number;
+      }
+    | undefined;
+  /** Absent without a session folder. */
+  readonly disk?: StoreHealth | undefined;
+  readonly containment?:
+    | {
+        /** Failed requests whose session was dropped. */
+        readonly contained: number;
+        /** Sessions that are failing, or whose next turn must start cold. */
+        readonly not_ready: readonly { readonly session: string; readonly epoch: number; readonly state: string }[];
+        readonly saves_refused: number;
+        readonly restores_refused: number;
+        /** False: a fence could not be written; its session is not kept on disk by this process any more. */
+        readonly fence_durable?: boolean;
+        /** False: a failed session is neither fenced nor deleted on disk; nothing is restored from there until it is. */
+        readonly restores_from_disk?: boolean;
+        /** Drops that failed and are tried again. */
+        readonly drops_owed: number;
+        /** The latest, newest first. */
+        readonly receipts: readonly ContainmentReceipt[];
       }
     | undefined;
   /** Conversations that are known without a name. */

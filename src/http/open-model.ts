@@ -20,19 +20,20 @@ import { Scheduler } from '../schedule/scheduler.js';
 import { TextAssembler } from '../tokens/text-assembler.js';
 import { Tokenizer } from '../tokens/tokenizer.js';
 import type { DeclinedPath, ModelHealth } from './health.js';
-import { openSessions, type OpenedSessions } from './open-sessions.js';
+import { openSessions, type OpenedSessions, type SessionSeams } from './open-sessions.js';
 import { embeddedModelFolder, packageVersion } from './package-info.js';
-import { declinedSpeculation, samplerOf, speculationSettings, type RowHook } from './request-sampler.js';
+import { declinedSpeculation, hookedClosing, samplerOf, speculationSettings, type RowHook } from './request-sampler.js';
 
 /** Told while a model opens, so that a terminal or a log can show it. */
-export interface OpenObserver extends Pick<FamilyLoadOptions, 'onMemoryPlan' | 'progress' | 'signal'> {
+export interface OpenObserver
+  extends Pick<FamilyLoadOptions, 'onMemoryPlan' | 'progress' | 'signal'>, Pick<SessionSeams, 'log' | 'onContainment'> {
   readonly onBackend?: ((opened: OpenedBackend) => void) | undefined;
 }
 
 /**
  * What only tests can reach: no flag, variable or public function leads here.
  */
-export interface TestSeams {
+export interface TestSeams extends Pick<SessionSeams, 'files' | 'containmentPoint'> {
   readonly rowHook?: RowHook | undefined;
 }
 
@@ -87,27 +88,23 @@ export async function openModel(
     });
     opened.push(async () => loaded.model.close());
     requireKnownIds(tokenizer, loaded.model);
-    const sessions = openSessions(loaded, options);
+    const sessions = await openSessions(loaded, options, { ...observer, ...seams });
     opened.push(async () => sessions.close());
     const scheduler = new Scheduler({
       model: loaded.model,
       createSampler: (request) => samplerOf(request, loaded, options, tokenizer.vocabSize, seams.rowHook),
       sessions: sessions.turns,
-      createSequence: (model, request, sampler, prefillChunk, { start, ...boundaries }) =>
-        createSequence(
+      createSequence: (model, request, sampler, prefillChunk, { start, ...boundaries }) => {
+        const { promptTokens, maxTokens, stopTokenIds } = request;
+        const speculationDeclined = declinedSpeculation(request, loaded, options);
+        const sequence = createSequence(
           model,
-          {
-            promptTokens: request.promptTokens,
-            maxTokens: request.maxTokens,
-            stopTokenIds: request.stopTokenIds,
-            sampler,
-            prefillChunk,
-            speculationDeclined: declinedSpeculation(request, loaded, options),
-            ...boundaries,
-          },
+          { promptTokens, maxTokens, stopTokenIds, sampler, prefillChunk, speculationDeclined, ...boundaries },
           speculationSettings(options),
           start,
-        ),
+        );
+        return seams.rowHook ? hookedClosing(sequence, request, seams.rowHook) : sequence;
+      },
       maxParallel: options.parallel,
       maxQueue: options.maxQueue,
       prefillChunk: options.prefillChunk,
@@ -121,7 +118,7 @@ export async function openModel(
       health: () => modelHealth(loaded, backend, scheduler, sessions, options),
       live: () => {
         const { running, queued } = scheduler.stats();
-        return { running, waiting: queued };
+        return { running, waiting: queued, containment: sessions.figures() };
       },
       isBroken: () => scheduler.stats().mode === 'broken',
       close: async (drainMs) => {

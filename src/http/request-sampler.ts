@@ -8,6 +8,7 @@ import { resolveSampling } from '../sample/resolve-sampling.js';
 import { createSampler, createSpeculativeSampler, type RequestSampler } from '../sample/sampler.js';
 import type { SpeculativeSampler } from '../sample/speculation.js';
 import type { RowContext } from '../sample/validity.js';
+import type { TokenSequence } from '../generate/sequence.js';
 import type { GenerationRequest } from '../schedule/request.js';
 
 /** May change a row of logits in place, where the engine hands it to the validity check. */
@@ -86,5 +87,36 @@ function hookedSpeculative(sampler: SpeculativeSampler, request: GenerationReque
           return row;
         },
       }),
+  };
+}
+
+/** The row of a closing forward decides nothing, so no sampler sees it. */
+export function hookedClosing(sequence: TokenSequence, request: GenerationRequest, hook: RowHook): TokenSequence {
+  let tokens = 0;
+  let ended = false;
+  return {
+    get work() {
+      return sequence.work;
+    },
+    get speculation() {
+      return sequence.speculation;
+    },
+    cachedTokens: sequence.cachedTokens,
+    take(result) {
+      const work = sequence.work;
+      if (ended && work?.kind === 'forward' && result.kind === 'forward') {
+        const site = work.phase === 'final-primary' ? 'final_primary' : 'closing_forward';
+        for (const row of result.result.logits) hook(row, { site, phase: work.phase, step: tokens }, request);
+      }
+      const steps = sequence.take(result);
+      for (const step of steps) {
+        if (step.kind !== 'token') continue;
+        tokens++;
+        ended ||= step.end !== undefined;
+      }
+      return steps;
+    },
+    stop: () => sequence.stop(),
+    release: () => sequence.release(),
   };
 }

@@ -6,7 +6,7 @@ import { PlumblineError } from '../errors.js';
 import type { HttpEnv } from './env.js';
 
 export interface Route {
-  readonly method: 'GET' | 'POST';
+  readonly method: 'GET' | 'POST' | 'DELETE';
   /** Path pattern of hono. */
   readonly path: string;
   readonly summary: string;

@@ -43,7 +43,12 @@ export async function startServer(
   const started = performance.now();
   const log = createLog({ level: options.logLevel, json: options.json });
   await requireFreeAddress(options.host, options.port);
-  const model = await openModel(options, observer, seams);
+  const model = await openModel(
+    options,
+    { log, onContainment: (receipt) => telemetry.containment(receipt), ...observer },
+    seams,
+  );
+  const telemetry = new Telemetry(log, () => model.live());
   const health = (): HealthDetails => ({
     version: packageVersion(),
     uptime_s: Math.round((performance.now() - started) / 1000),
@@ -52,12 +57,14 @@ export async function startServer(
   const http = createApp({
     options: httpOptions(options),
     models: [model.served],
-    telemetry: new Telemetry(log, () => model.live()),
+    telemetry,
     health,
     isBroken: () => model.isBroken(),
+    sessions: model.sessions.admin,
   });
   try {
     const listening = await listen(http, options.host, options.port);
+    await model.sessions.tellAddress(listening.url).catch(() => undefined); // commands then say who has the folder
     let closed: Promise<void> | undefined;
     const close = async (graceMs: number, hurry?: AbortSignal): Promise<void> => {
       await listening.stop(graceMs, hurry);

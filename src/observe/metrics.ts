@@ -13,6 +13,18 @@ const TOKEN_BUCKETS_S = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1
 export interface LiveFigures {
   readonly running: number;
   readonly waiting: number;
+  /** Absent while no sessions are kept. */
+  readonly containment?: ContainmentFigures | undefined;
+}
+
+/** Sums since the start, but for the last. */
+export interface ContainmentFigures {
+  readonly containments: number;
+  readonly savesRefused: number;
+  readonly restoresRefused: number;
+  readonly writeFailures: number;
+  /** Sessions that are failing, or whose next turn must start cold. */
+  readonly notReady: number;
 }
 
 export interface FinishedGeneration {
@@ -64,8 +76,16 @@ export class Metrics {
     registers: [this.#registry],
   });
 
+  readonly #containmentTime = new Histogram({
+    name: 'plumbline_containment_seconds',
+    help: 'From an invalid row of logits until everything of its session was dropped and the client could be told',
+    buckets: LATENCY_BUCKETS_S,
+    registers: [this.#registry],
+  });
+
   /** @param live asked at every scrape. */
   constructor(live: () => LiveFigures) {
+    this.#countContainments(live);
     const queue = new Gauge({
       name: 'plumbline_requests',
       help: 'Requests that run or wait now',
@@ -104,6 +124,38 @@ export class Metrics {
     this.#tokens.inc({ model, kind: 'cached' }, usage.cachedTokens);
     this.#tokens.inc({ model, kind: 'completion' }, usage.completionTokens);
     if (usage.completionTokens > 0) this.#perToken.observe({ model }, usage.decodeMs / 1000 / usage.completionTokens);
+  }
+
+  containment(milliseconds: number): void {
+    this.#containmentTime.observe(milliseconds / 1000);
+  }
+
+  #countContainments(live: () => LiveFigures): void {
+    const sums = {
+      plumbline_containments_total: ['Failed requests whose session was contained', 'containments'],
+      plumbline_fenced_saves_total: ['Stores of session state refused because its session had failed', 'savesRefused'],
+      plumbline_fenced_restores_total: ['Restores refused because a session had failed', 'restoresRefused'],
+      plumbline_fence_write_failures_total: ['Fences that could not be written to the disk', 'writeFailures'],
+    } as const;
+    for (const [name, [help, figure]] of Object.entries(sums)) {
+      new Counter({
+        name,
+        help,
+        registers: [this.#registry],
+        collect() {
+          this.reset();
+          this.inc(live().containment?.[figure] ?? 0);
+        },
+      });
+    }
+    new Gauge({
+      name: 'plumbline_fenced_sessions',
+      help: 'Sessions that are failing, or whose next turn must start cold',
+      registers: [this.#registry],
+      collect() {
+        this.set(live().containment?.notReady ?? 0);
+      },
+    });
   }
 
   nonFiniteRow(family: string, census: LogitsCensus): void {

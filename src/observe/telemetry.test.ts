@@ -72,3 +72,33 @@ test('metrics count tokens, outcomes and invalid rows, and read the queue when t
     assert.ok(text.includes(line), line);
   }
 });
+
+test('a contained failure is one line, in the tone of what is left to do, and a figure among the sums', async () => {
+  const lines: string[] = [];
+  const log = createLog({ level: 'debug', json: true, destination: { write: (line: string) => lines.push(line) } });
+  const containment = { containments: 2, savesRefused: 3, restoresRefused: 4, writeFailures: 5, notReady: 1 };
+  const telemetry = new Telemetry(log, () => ({ running: 0, waiting: 0, containment }));
+  const receipt = { requestId: 'r', sessionId: 's', milliseconds: 20, errors: [] as string[] };
+  telemetry.containment(receipt);
+  telemetry.containment({ ...receipt, errors: ['F6 checkpoints: EROFS'] });
+  const told = lines.map((line) => JSON.parse(line) as Record<string, unknown>);
+  assert.deepEqual(
+    told.map(({ level, request, sessionId, errors }) => [level, request, sessionId, errors]),
+    [
+      [40, 'r', 's', []],
+      [50, 'r', 's', ['F6 checkpoints: EROFS']],
+    ],
+  );
+  await telemetry.metrics.text();
+  const text = await telemetry.metrics.text();
+  for (const line of [
+    'plumbline_containments_total 2',
+    'plumbline_fenced_saves_total 3',
+    'plumbline_fenced_restores_total 4',
+    'plumbline_fence_write_failures_total 5',
+    'plumbline_fenced_sessions 1',
+    'plumbline_containment_seconds_count 2',
+  ]) {
+    assert.ok(text.includes(line), line);
+  }
+});

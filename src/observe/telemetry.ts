@@ -41,6 +41,13 @@ export interface GenerationRecord {
     | { readonly kind: 'failed'; readonly error: PlumblineError };
 }
 
+/** What is told of a failure that was contained; whatever else it holds goes to the log as it is. */
+export interface ContainmentRecord {
+  readonly requestId: string;
+  readonly milliseconds: number;
+  readonly errors: readonly string[];
+}
+
 export class Telemetry {
   readonly metrics: Metrics;
   readonly #log: Log;
@@ -62,6 +69,18 @@ export class Telemetry {
     if (status >= 500) this.#log.error({ ...fields, ...cause(failure) }, failure?.message ?? 'request failed');
     else if (failure !== undefined) this.#log.info(fields, failure.message);
     else this.#log.debug(fields, 'request');
+  }
+
+  containment(receipt: ContainmentRecord): void {
+    this.metrics.containment(receipt.milliseconds);
+    const { requestId, ...fields } = receipt;
+    const whole = receipt.errors.length === 0;
+    this.#log[whole ? 'warn' : 'error'](
+      { request: requestId, ...fields },
+      whole
+        ? 'a session was dropped after an invalid row'
+        : 'a session was dropped after an invalid row, not all of it',
+    );
   }
 
   generation(record: GenerationRecord): void {

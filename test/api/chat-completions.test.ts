@@ -369,6 +369,23 @@ test('a generation that ends without a finish event is an error, never a short a
   assert.ok('error' in (events.at(-1) as object));
 });
 
+test('a failed request that had reused state is worth repeating: the repeat is cold', async () => {
+  const server = testServer();
+  for (const reusedTokens of [0, 5]) {
+    server.model.script = async function* () {
+      yield { type: 'prefill', processed: 1, total: 1 };
+      throw Object.assign(new NonFiniteLogitsError(census), { reusedTokens });
+    };
+    const response = await server.post(CHAT, base);
+    const { error } = (await response.json()) as { error: { plumbline: { retryable: boolean } } };
+    const worth = reusedTokens > 0;
+    assert.deepEqual(
+      [response.status, response.headers.get('x-should-retry'), error.plumbline.retryable],
+      [500, String(worth), worth],
+    );
+  }
+});
+
 test('a refused admission keeps its HTTP status, streamed or not, with the advice to come back', async () => {
   const server = testServer();
   server.model.refusal = new PlumblineError('queue_full', '64 requests are waiting');

@@ -3,6 +3,7 @@ import { createApp, type HttpApp } from '../../src/http/app.js';
 import type { HttpOptions, ServerContext } from '../../src/http/context.js';
 import { createLog } from '../../src/observe/log.js';
 import { Telemetry } from '../../src/observe/telemetry.js';
+import type { SessionAdmin } from '../../src/sessions/admin.js';
 import { fakeModel, type FakeModel } from './fake-served-model.js';
 
 export const DEFAULT_OPTIONS: HttpOptions = {
@@ -22,13 +23,18 @@ export interface TestServer extends HttpApp {
   get(path: string, headers?: Record<string, string>): Promise<Response>;
 }
 
-export function testServer(options: Partial<HttpOptions> = {}, model: FakeModel = fakeModel()): TestServer {
+export function testServer(
+  options: Partial<HttpOptions> = {},
+  model: FakeModel = fakeModel(),
+  sessions?: SessionAdmin,
+): TestServer {
   const context: ServerContext = {
     options: { ...DEFAULT_OPTIONS, ...options },
     models: [model],
     telemetry: new Telemetry(createLog({ level: 'silent', json: true }), () => ({ running: 0, waiting: 0 })),
     health: () => ({ version: '0.0.0', uptime_s: 1, models: [] }),
     isBroken: () => false,
+    sessions,
   };
   const http = createApp(context);
   return {

@@ -27,7 +27,7 @@ export interface OpenAiErrorDetails {
 
 /** @param requestId value of `x-request-id`. */
 export function openAiError(error: PlumblineError, requestId: string): OpenAiErrorBody {
-  const { openaiType, retryable, status } = error.row;
+  const { openaiType, status } = error.row;
   return {
     error: {
       message: status >= 500 ? `${error.message} (request ${requestId})` : error.message,
@@ -36,7 +36,7 @@ export function openAiError(error: PlumblineError, requestId: string): OpenAiErr
       code: error.code,
       plumbline: {
         request_id: requestId,
-        retryable,
+        retryable: error.retryable,
         ...(error instanceof NonFiniteLogitsError ? { census: census(error) } : {}),
       },
     },

@@ -7,7 +7,7 @@ import type { MiddlewareHandler } from 'hono';
 import { PlumblineError } from '../../errors.js';
 import type { HttpEnv } from '../env.js';
 
-const ALLOWED_METHODS = 'GET, HEAD, POST, OPTIONS';
+const ALLOWED_METHODS = 'GET, HEAD, POST, DELETE, OPTIONS';
 const EXPOSED_HEADERS = 'x-request-id, x-should-retry, retry-after';
 const PREFLIGHT_MAX_AGE_S = '600';
 

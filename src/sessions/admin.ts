@@ -1,0 +1,137 @@
+/**
+ * Sessions as people and commands see them: what is kept of each, in memory and on disk, and how to take it away.
+ *
+ * Invariants: nothing here tells a text, an id of a token or a path; taking a session away goes the way of containment, so
+ * that no save under way brings it back.
+ */
+import { PlumblineError } from '../errors.js';
+import type { Containment, PurgeOutcome } from './containment/contain.js';
+import type { FenceState } from './containment/fences.js';
+import type { CaptureKind, Lane } from './types.js';
+
+/** What the bank holds of a session. */
+export interface ResidentSession {
+  readonly session: string;
+  readonly entries: number;
+  /** Of the longest entry. */
+  readonly tokens: number;
+  /** Memory that would be free if this session alone were dropped may be less: pages are shared. */
+  readonly bytes: number;
+}
+
+/** What the folder holds of a session. */
+export interface StoredSessionView {
+  readonly session: string;
+  readonly checkpoints: number;
+  readonly tokens: number;
+  readonly bytes: number;
+  readonly lanes: readonly Lane[];
+  /** Milliseconds since 1970. */
+  readonly writtenAt: number;
+}
+
+/** One checkpoint of a session. */
+export interface StoredCheckpointView {
+  readonly id: string;
+  readonly kind: CaptureKind;
+  readonly lane: Lane;
+  readonly tokens: number;
+  readonly bytes: number;
+  readonly writtenAt: number;
+}
+
+/** The folder's part. */
+export interface StoreAdmin {
+  sessions(): readonly StoredSessionView[];
+  checkpoints(session: string): readonly StoredCheckpointView[];
+  /** Takes away what is fenced, and tries again what could not be taken away. Returns the files that went. */
+  collect(): Promise<number>;
+  /** The newest checkpoint of a session as one file that needs no other. @throws session_not_found */
+  exportSession(session: string): Promise<AsyncIterable<Uint8Array>>;
+  /** @returns the session of the file. @throws session_file_invalid, and what the disk throws */
+  importSession(file: AsyncIterable<Uint8Array>): Promise<{ readonly session: string; readonly bytes: number }>;
+}
+
+export interface SessionSummary {
+  readonly session: string;
+  readonly state: FenceState;
+  readonly epoch: number;
+  readonly resident: Omit<ResidentSession, 'session'> | undefined;
+  readonly stored: Omit<StoredSessionView, 'session'> | undefined;
+}
+
+export interface SessionDetails extends SessionSummary {
+  readonly checkpoints: readonly StoredCheckpointView[];
+}
+
+export interface SessionAdminParts {
+  readonly containment: Containment;
+  readonly resident: () => readonly ResidentSession[];
+  /** Absent: no folder was given. */
+  readonly store: StoreAdmin | undefined;
+}
+
+export class SessionAdmin {
+  readonly #parts: SessionAdminParts;
+
+  constructor(parts: SessionAdminParts) {
+    this.#parts = parts;
+  }
+
+  /** Every session of which anything is kept or that must start cold, by id. */
+  list(): readonly SessionSummary[] {
+    const { containment, resident, store } = this.#parts;
+    const residents = new Map(resident().map(({ session, ...rest }) => [session, rest]));
+    const stored = new Map((store?.sessions() ?? []).map(({ session, ...rest }) => [session, rest]));
+    const cold = containment.fences.notReady.map(({ session }) => session);
+    return [...new Set([...residents.keys(), ...stored.keys(), ...cold])].sort().map((session) => ({
+      session,
+      state: containment.fences.stateOf(session),
+      epoch: containment.fences.epochOf(session),
+      resident: residents.get(session),
+      stored: stored.get(session),
+    }));
+  }
+
+  /** @throws session_not_found */
+  show(session: string): SessionDetails {
+    const found = this.list().find((summary) => summary.session === session);
+    if (found === undefined) throw notFound();
+    return { ...found, checkpoints: this.#parts.store?.checkpoints(session) ?? [] };
+  }
+
+  /** Takes everything of a session away. @throws session_not_found */
+  async remove(session: string, requestId: string): Promise<PurgeOutcome> {
+    if (!this.list().some((kept) => kept.session === session)) throw notFound();
+    return this.#parts.containment.remove(session, requestId);
+  }
+
+  /** Sweeps: what is fenced, what could not be taken away before. @returns files that went, drops still owed */
+  async collect(): Promise<{ readonly files: number; readonly owed: number }> {
+    const { containment, store } = this.#parts;
+    const owed = await containment.sweep();
+    return { files: (await store?.collect()) ?? 0, owed };
+  }
+
+  /** @throws sessions_off, session_not_found */
+  async exportSession(session: string): Promise<AsyncIterable<Uint8Array>> {
+    const store = this.#store();
+    this.show(session);
+    return store.exportSession(session);
+  }
+
+  /** @throws sessions_off, session_file_invalid, and what the disk throws */
+  async importSession(file: AsyncIterable<Uint8Array>): Promise<{ readonly session: string; readonly bytes: number }> {
+    return this.#store().importSession(file);
+  }
+
+  #store(): StoreAdmin {
+    const { store } = this.#parts;
+    if (store !== undefined) return store;
+    throw new PlumblineError('sessions_off', 'there is no session folder; start the server with --session-dir');
+  }
+}
+
+export function notFound(): PlumblineError {
+  return new PlumblineError('session_not_found', 'no session of this id is kept; GET /v1/plumbline/sessions lists all');
+}

@@ -1,0 +1,54 @@
+/**
+ * The places where state of a session can lie, as containment drops them.
+ *
+ * | what | where it lies here | dropped by |
+ * |---|---|---|
+ * | live state, scratch of a round, drafts | the request's own sequence | the request, before containment begins |
+ * | execution buffers | slabs and pages of the state store | released with their values; zeroed before anybody else gets them |
+ * | prefixes, whole turns, pins of waiting requests | the bank | `bank` |
+ * | names, frontier, kept answers | the table of conversations | `conversations` |
+ * | saves that wait or are being written | the save queue | `saves` |
+ * | checkpoints, index rows, segments | the session folder | `checkpoints` |
+ *
+ * There is no selection of a latest checkpoint: a prompt is compared with the index, always. Staging belongs to the save
+ * that writes it, which is refused at its publication and takes it away.
+ *
+ * Invariant: every place drops by lineage, so that what other sessions grew from a failed one goes too.
+ */
+import type { Bank } from './bank.js';
+import type { CheckpointStore } from './checkpoints/store.js';
+import type { Place } from './containment/contain.js';
+import type { Dropped } from './containment/receipts.js';
+import type { StateValue } from './types.js';
+
+/** Saves first: what is refused then need not be deleted. */
+export function storePlaces<S extends StateValue>(store: CheckpointStore<S>): readonly Place[] {
+  return [
+    {
+      name: 'saves',
+      step: 'F3',
+      drop: (session) => {
+        const pendingSaves = store.cancelSaves(session, 'session_fenced');
+        return { pendingSaves, staging: pendingSaves };
+      },
+    },
+    {
+      name: 'checkpoints',
+      step: 'F6',
+      async drop(session) {
+        const { checkpoints, indexRows, blobsKeptShared } = await store.dropLineage(session);
+        if ((await store.sweep()) > 0) throw new Error('files of an earlier drop stay');
+        return { checkpoints, indexRows, blobsKeptShared };
+      },
+    },
+  ];
+}
+
+export function bankPlace<S extends StateValue>(bank: Bank<S>): Place {
+  return { name: 'bank', step: 'F5', drop: (session) => bank.dropSession(session) };
+}
+
+/** Names of the session and what was kept of its answers. */
+export function conversationPlace(drop: (session: string) => Dropped): Place {
+  return { name: 'conversations', step: 'F5', drop };
+}
