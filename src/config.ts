@@ -170,7 +170,12 @@ export const OPTIONS = {
     text('a folder'),
     'folder for kept states, so that they outlive the server (default: none, memory alone)',
   ),
-  sessionDiskMib: rowWithDefault('--session-disk-mib <n>', integer(1, 2 ** 30), 20_480, 'most that the folder may hold'),
+  sessionDiskMib: rowWithDefault(
+    '--session-disk-mib <n>',
+    integer(1, 2 ** 30),
+    20_480,
+    'most that the folder may hold',
+  ),
   sessionMinFreeMib: rowWithDefault(
     '--session-min-free-mib <n>',
     integer(0, 2 ** 30),

@@ -62,7 +62,8 @@ export async function measureRestore(context: BenchContext, backend: Backend, re
         pauses.push(delay.percentile(99) / 1e6);
         trunk.release();
       }
-      const name = `restore of a checkpoint of ${Math.round(restoreBytes / 2 ** 20)} MiB`;
+      const size = made.codec.fixedBytes + pages * made.codec.pageBytes;
+      const name = `restore of a checkpoint of ${Math.round(size / 2 ** 20)} MiB`;
       const figure = against(name, 'GB/s', speeds, plain, 'reading the same files plainly');
       const pause = spread(pauses);
       return {

@@ -52,7 +52,7 @@ const EXTENTS: Readonly<Record<SyntheticSize, Extent>> = {
   tiny: {
     lengths: [128, 512],
     turnTokens: 64,
-    restoreBytes: 2 ** 25,
+    restoreBytes: 2 ** 28,
     scriptedTurns: 100,
     scriptedTurnTokens: 160,
   },
@@ -63,7 +63,7 @@ const BUFFER_BYTES = 2 ** 26;
 export async function benchSessions(context: BenchContext, threads: number): Promise<PartReport> {
   const { quick, size } = context;
   const all = EXTENTS[size];
-  const extent = quick ? { ...all, lengths: all.lengths.slice(0, 1), restoreBytes: all.restoreBytes / 16 } : all;
+  const extent = quick ? { ...all, lengths: all.lengths.slice(0, 1), restoreBytes: all.restoreBytes / 4 } : all;
   return withBackend(context.backend, threads, async ({ backend }) => {
     const { model } = await loadSynthetic({
       size,
