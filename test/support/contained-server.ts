@@ -29,7 +29,15 @@ export type Plant = (typeof PLANTS)[number];
 export interface Target {
   readonly site: string;
   readonly nth: number;
+  /**
+   * Makes the rows of the request say its own prompt again, so that a place is reached for certain: `agree`: drafts and
+   * verify rows say the same; `differ`: the drafts say something else.
+   */
+  readonly steer?: 'agree' | 'differ' | undefined;
 }
+
+/** The place in a prompt from which a steered request says it again. */
+const STEERED_FROM = 4;
 
 /** Spoils one row of the requests of one session. */
 export class RowSpoiler {
@@ -46,9 +54,14 @@ export class RowSpoiler {
     this.#target = undefined;
   }
 
-  readonly hook: NonNullable<TestSeams['rowHook']> = (row, { site }, { session }) => {
+  readonly hook: NonNullable<TestSeams['rowHook']> = (row, { site, step }, { session, promptTokens }) => {
     const target = this.#target;
     if (target === undefined || session?.id !== target.session) return;
+    if (target.steer !== undefined) {
+      row.fill(-20);
+      const said = promptTokens[STEERED_FROM + step]!;
+      row[site === 'draft' && target.steer === 'differ' ? (said + 1) % row.length : said] = 20;
+    }
     const nth = this.seen.filter((before) => before === site).length;
     this.seen.push(site);
     if (site === target.site && nth === target.nth) target.fill(row);
@@ -125,7 +138,7 @@ export class ContainedServer {
   static async open(options: GivenOptions, folder?: string, seams: TestSeams = {}): Promise<ContainedServer> {
     const spoiler = new RowSpoiler();
     const gate = new SaveGate();
-    const kept = { sessionRamMib: 64, sessionMinFreeMib: 0, ...(folder && { sessionDir: folder }) };
+    const kept = { sessionRamMib: 256, sessionMinFreeMib: 0, ...(folder && { sessionDir: folder }) };
     const server = await embeddedServer(
       { ...kept, ...options },
       { rowHook: spoiler.hook, files: gate.files, ...seams },
