@@ -262,8 +262,8 @@ static void window_keep_work(const pl_run *run, const int32_t *op, int64_t from,
     if (position < 0)
       memset(sequence->fixed_out + at, 0, bytes);
     else if (position >= start)
-      memcpy(sequence->fixed_out + at,
-             pl_at(run, op[WINDOW_ATTENTION_KV], sequence->row_start + position - start, dim), bytes);
+      memcpy(sequence->fixed_out + at, pl_at(run, op[WINDOW_ATTENTION_KV], sequence->row_start + position - start, dim),
+             bytes);
     else
       memmove(sequence->fixed_out + at, sequence->fixed_in + at, bytes);
   }

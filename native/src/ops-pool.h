@@ -24,8 +24,8 @@ static pl_pool pool_shape(const int32_t *op) {
 INLINE const float *pool_raw(const pl_run *run, const int32_t *op, const pl_pool *s, const pl_sequence *sequence,
                              int64_t position, int which) {
   if (position >= sequence->start_position) {
-    return pl_at(run, op[which ? POOL_GATES : POOL_VALUES],
-                 sequence->row_start + position - sequence->start_position, s->width);
+    return pl_at(run, op[which ? POOL_GATES : POOL_VALUES], sequence->row_start + position - sequence->start_position,
+                 s->width);
   }
   const float *ring = (const float *)(sequence->fixed_in + op[POOL_STATE]);
   return ring + (position % s->slots * 2 + which) * s->width;

@@ -15,8 +15,7 @@ static bool check_rope_tail(pl_check *c, const int32_t *op) {
 static bool check_pool(pl_check *c, const int32_t *op, int64_t R) {
   const int32_t channels = op[POOL_CHANNELS], window = op[POOL_WINDOW], rotary = op[POOL_ROTARY];
   if (!size_field(c, "channels", channels, PL_MAX_DIM) || !any_size(c, "window", window) ||
-      !divides(c, "window", window, "pageTokens", c->plan->page_tokens) ||
-      !bit_field(c, "overlap", op[POOL_OVERLAP])) {
+      !divides(c, "window", window, "pageTokens", c->plan->page_tokens) || !bit_field(c, "overlap", op[POOL_OVERLAP])) {
     return false;
   }
   const int64_t width = (1ll + op[POOL_OVERLAP]) * channels, slots = (1ll + op[POOL_OVERLAP]) * window;
@@ -82,8 +81,7 @@ static bool check_latent_attention(pl_check *c, const int32_t *op, int64_t R) {
 
 static bool check_latent_store(pl_check *c, const int32_t *op, int64_t R) {
   const int32_t dim = op[LATENT_STORE_DIM];
-  return any_size(c, "dim", dim) &&
-         page(c, "latent", op[LATENT_STORE_LATENT], times(c->plan->page_tokens, dim)) &&
+  return any_size(c, "dim", dim) && page(c, "latent", op[LATENT_STORE_LATENT], times(c->plan->page_tokens, dim)) &&
          buffer(c, "in", op[LATENT_STORE_IN], PL_IN, R, dim);
 }
 

@@ -203,8 +203,7 @@ static void add_experts(scenario *s) {
     for (int e = 0; e < experts; e++) weight(s, hidden * width, (e + m) % 3, 0.3f, 0);
   }
   const int32_t up = produced(s, "moeUp", R * top_k * width), down = produced(s, "moeDown", R * top_k * hidden);
-  OP(s, OP_MOE_UP, input(s, hidden, 1), hidden, offsets, list, first[0], first[1], experts, top_k, width, up,
-     NO_LIMIT);
+  OP(s, OP_MOE_UP, input(s, hidden, 1), hidden, offsets, list, first[0], first[1], experts, top_k, width, up, NO_LIMIT);
   OP(s, OP_MOE_DOWN, up, width, offsets, list, first[2], experts, top_k, hidden, down);
   for (int32_t lowering = 0; lowering < 2; lowering++) {
     OP(s, OP_MOE_COMBINE, down, chosen, input(s, hidden, 1), input(s, 1, 3), hidden, top_k,

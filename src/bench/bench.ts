@@ -15,12 +15,21 @@ import { benchEmbedded } from './parts/embedded.js';
 import { benchMemory } from './parts/memory.js';
 import { benchPrefill } from './parts/prefill.js';
 import { benchResponsiveness } from './parts/responsiveness.js';
+import { benchSessions } from './parts/sessions.js';
 import { benchSpeculate } from './parts/speculate.js';
 import { machineProbes } from './probe.js';
 import { withSession, type BenchContext, type BenchSession } from './session.js';
 
 /** In the order in which they run. */
-export const BENCH_PARTS = ['memory', 'responsiveness', 'decode', 'prefill', 'embedded', 'speculate'] as const;
+export const BENCH_PARTS = [
+  'memory',
+  'responsiveness',
+  'decode',
+  'prefill',
+  'embedded',
+  'speculate',
+  'sessions',
+] as const;
 export type BenchPart = (typeof BENCH_PARTS)[number];
 
 export interface BenchOptions {
@@ -65,6 +74,7 @@ export async function runBench(options: BenchOptions): Promise<void> {
   }
   if (parts.has('embedded')) onReport(await benchEmbedded(context, most));
   if (parts.has('speculate')) onReport(await benchSpeculate(context, most));
+  if (parts.has('sessions')) onReport(await benchSessions(context, most));
 }
 
 /** The machine in one line. */

@@ -64,7 +64,13 @@ export interface FamilyLaws {
   /** Which sampler law of sample/laws/ decides ids: Qwen `mtplx`, DeepSeek and GLM `ds4`. */
   readonly sampler: 'mtplx' | 'ds4';
   /** The family's own sampling defaults, below request, server flag and generation_config.json. */
-  readonly samplingDefaults: { readonly temperature: number; readonly topP: number; readonly topK: number };
+  readonly samplingDefaults: {
+    readonly temperature: number;
+    readonly topP: number;
+    readonly topK: number;
+    /** Only laws that have such a filter read it. */
+    readonly minP?: number | undefined;
+  };
   /** What an invalid row of logits does: raise (Qwen) or fall back silently as DS4 does. */
   readonly invalidRow: 'raise' | 'ds4-fallback';
 }

@@ -5,7 +5,7 @@
 import { PlumblineError } from '../errors.js';
 import type { Backend } from '../engine/backends/backend.js';
 import { planKeyText } from '../engine/plan/cache.js';
-import type { Phase } from '../engine/plan/phase.js';
+import type { GatePolicy, Phase } from '../engine/plan/phase.js';
 import { printProgram } from '../engine/plan/print.js';
 import { loadModel } from './load.js';
 import { isPagedModel } from './paged-model.js';
@@ -15,6 +15,7 @@ export interface PlanQuestion {
   readonly dir: string;
   readonly backend: Backend;
   readonly dtype: string;
+  readonly gatePolicy: GatePolicy;
   readonly phase: Phase;
   /** Tokens of the forward, at least 1. */
   readonly rows: number;
@@ -31,13 +32,14 @@ export interface PlanText {
 }
 
 /** @throws what loading throws; config_unsupported for a family without printable plans */
-export async function describePlan({ dir, backend, dtype, phase, rows, outRows }: PlanQuestion): Promise<PlanText> {
+export async function describePlan(question: PlanQuestion): Promise<PlanText> {
+  const { dir, backend, dtype, gatePolicy, phase, rows, outRows } = question;
   const { model } = await loadModel({
     dir,
     id: 'plan',
     backend,
     dtype,
-    gatePolicy: 'strict',
+    gatePolicy,
     maxRows: rows,
     sequences: 1,
     contextLength: undefined,

@@ -8,7 +8,7 @@
 import { resolve } from 'node:path';
 import { CommittedTurns } from '../chat/history-splice.js';
 import type { Options } from '../config.js';
-import { fastCrc32 } from '../engine/backends/cpu/index.js';
+import { fastCrc32, fastReader } from '../engine/backends/cpu/index.js';
 import type { LanguageModel, SequenceState } from '../engine/model.js';
 import type { LoadedModel } from '../families/load.js';
 import { laneOf } from '../generate/choose-sequence.js';
@@ -17,7 +17,7 @@ import type { ContainmentFigures } from '../observe/metrics.js';
 import { Sessions, type SessionFailure } from '../schedule/session-turn.js';
 import { SessionAdmin } from '../sessions/admin.js';
 import { Bank } from '../sessions/bank.js';
-import { diskFiles, type FileLayer } from '../sessions/checkpoints/file-layer.js';
+import { diskFilesWith, type FileLayer } from '../sessions/checkpoints/file-layer.js';
 import { SessionFolder } from '../sessions/checkpoints/session-folder.js';
 import { CheckpointStore } from '../sessions/checkpoints/store.js';
 import { Containment, type ContainmentPoint } from '../sessions/containment/contain.js';
@@ -144,7 +144,7 @@ export async function openSessions(
 async function openStore(
   { stateCodecs, stateIdentity }: LanguageModel,
   { sessionDir, sessionDiskMib, sessionMinFreeMib, sessionWriteMibS }: Options,
-  { log, files = diskFiles }: SessionSeams,
+  { log, files = diskFilesWith(fastReader()) }: SessionSeams,
 ): Promise<{ readonly fences: Fences; readonly store: CheckpointStore<SequenceState> | undefined }> {
   if (sessionDir === undefined || stateCodecs === undefined || stateIdentity === undefined) {
     return { fences: new Fences(), store: undefined };

@@ -253,6 +253,18 @@ test('verify plan prints the plan of a forward, with the lowering that its phase
   const plan = JSON.parse(verify.out) as { key: string; lines: string[] };
   assert.match(plan.key, /fused\/strict\/f32/);
   assert.ok(plan.lines.some((line) => /hcAct .*lowering=fused/.test(line)));
+  const uniform = await cli([
+    'verify',
+    'plan',
+    '--backend',
+    'reference',
+    '--phase',
+    'verify',
+    '--gate-policy',
+    'uniform',
+  ]);
+  assert.match(uniform.out, /^qwen4_exp trunk\/fused\/uniform\//);
+  assert.doesNotMatch(uniform.out, /lowering=fused/);
 });
 
 test('verify prints one line a case with its figures, and fails when any falls short or cannot be judged', async (t) => {

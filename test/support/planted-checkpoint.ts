@@ -40,7 +40,7 @@ export function writePlantedCheckpoint(dir: string, streams: 2 | 4 = 2): Planted
   });
   const config = parse(json);
   const trunk = checkpointTensors(json, { seed: 5 });
-  const tensors = [...trunk, ...draftHead(json, config)].map((tensor) => plant(tensor, config));
+  const tensors = [...trunk, ...draftHeadTensors(json, 6)].map((tensor) => plant(tensor, config));
   writeJson(dir, 'config.json', json);
   writeJson(dir, 'generation_config.json', { eos_token_id: 1 });
   writeFileSync(join(dir, 'model.safetensors'), encodeSafetensors(tensors, { format: 'pt' }));
@@ -54,10 +54,11 @@ function parse(json: Record<string, unknown>): Qwen4Config {
 }
 
 /** The layer and the mixer of a one-layer model under the draft head's names, and the maps in front of them. */
-function draftHead(json: Record<string, unknown>, { hiddenSize: H, hyperConnections }: Qwen4Config): TensorData[] {
+export function draftHeadTensors(json: Record<string, unknown>, seed: number): TensorData[] {
+  const { hiddenSize: H, hyperConnections } = parse(json);
   const oneLayer = { ...json, num_hidden_layers: 1, layer_types: ['full_attention'], ple_layer_ids: [] };
-  const layer = checkpointTensors(oneLayer, { seed: 6 }).filter(({ name }) => /layers|hyper_connection/.test(name));
-  const square = checkpointTensors({ ...oneLayer, vocab_size: H }, { seed: 7 }).find(({ name }) =>
+  const layer = checkpointTensors(oneLayer, { seed }).filter(({ name }) => /layers|hyper_connection/.test(name));
+  const square = checkpointTensors({ ...oneLayer, vocab_size: H }, { seed: seed + 1 }).find(({ name }) =>
     /lm_head/.test(name),
   )!;
   const zeros = (name: string, length: number): TensorData => ({

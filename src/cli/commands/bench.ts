@@ -19,7 +19,7 @@ export function addBench(program: Command, run: RunCommand): void {
   const command = program
     .command('bench')
     .description(
-      'measure memory, responsiveness, decode, prefill, the embedded model and speculation, beside what bounds them',
+      'measure memory, responsiveness, decode, prefill, the embedded model, speculation and warm sessions, beside what bounds them',
     )
     .addArgument(new Argument('[part...]', 'what to measure (default: everything)').choices(BENCH_PARTS))
     .option('--quick', 'few and short rounds: rough figures, fast')
@@ -31,7 +31,8 @@ export function addBench(program: Command, run: RunCommand): void {
   addOptions(command, ['backend', 'threads', 'json'])
     .addHelpText(
       'after',
-      '\nThe synthetic model has random weights and takes about 3 GB of memory. Decode and prefill are measured with one\n' +
+      '\nThe synthetic model has random weights and takes about 3 GB of memory; sessions are written to the temporary folder,\n' +
+        'about 3 GB in all, and removed. Decode and prefill are measured with one\n' +
         'thread and with all, unless --threads says how many. A missed target is said, and is no failure of the command:\n' +
         'figures depend on what else the machine does.',
     )

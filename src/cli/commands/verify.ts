@@ -43,7 +43,7 @@ export function addVerify(program: Command, run: RunCommand): void {
       .addOption(new Option('--phase <name>', 'phase of the forward').choices(PHASES).default('decode'))
       .addOption(new Option('--rows <n>', 'tokens of the forward').argParser(rowCount).default(1))
       .addOption(new Option('--logits <n>', 'rows whose logits are wanted').argParser(rowCount).default(1)),
-    ['model', 'backend', 'threads', 'dtype', 'json'],
+    ['model', 'backend', 'threads', 'dtype', 'gatePolicy', 'json'],
   ).action(run(plan));
 }
 
@@ -80,9 +80,9 @@ function checkText({ name, value, limit, passed, note }: GoldenCheck): string {
 async function plan(options: Options, io: CliIo, command: Command): Promise<ExitCode> {
   const { phase, rows, logits } = command.opts<{ phase: Phase; rows: number; logits: number }>();
   const dir = options.model ?? embeddedModelFolder();
-  const { dtype } = options;
+  const { dtype, gatePolicy } = options;
   const text = await withBackend(options.backend, options.threads, async ({ backend }) =>
-    describePlan({ dir, backend, dtype, phase, rows, outRows: logits }),
+    describePlan({ dir, backend, dtype, gatePolicy, phase, rows, outRows: logits }),
   );
   io.out(options.json ? `${JSON.stringify(text)}\n` : `${text.family} ${text.key}\n${text.lines.join('\n')}\n`);
   return EXIT.done;

@@ -114,10 +114,14 @@ export interface StateLimits {
   readonly pages: number;
 }
 
+/** Values that a writer may hold: what waits for it, and what it writes. */
+const WAITING_VALUES = 10;
+
 /**
  * What `sequences` running sequences of up to `contextTokens` need, each holding up to `values` values of its state at a
  * time: a fixed slab for each, the pages of one, and for every further one perhaps a copy of its last page. On top, what
- * `keptBytes` of values that are kept beyond their request may take, in slabs or in pages.
+ * `keptBytes` of values that are kept beyond their request may take, in slabs or in pages; and where values are kept, some
+ * that wait to be written although they are kept no longer.
  */
 export function stateLimits(
   layout: StateLayout,
@@ -126,10 +130,12 @@ export function stateLimits(
   values: number,
   keptBytes = 0,
 ): StateLimits {
+  const pages = Math.ceil(contextTokens / layout.pageTokens);
+  const waiting = keptBytes > 0 ? WAITING_VALUES : 0;
   const kept = (bytes: number): number => Math.ceil(keptBytes / Math.max(bytes, 64));
   return {
-    fixedSlabs: values * sequences + 1 + kept(layout.fixedBytes),
-    pages: sequences * (Math.ceil(contextTokens / layout.pageTokens) + values - 1) + kept(layout.pageBytes),
+    fixedSlabs: values * sequences + 1 + waiting + kept(layout.fixedBytes),
+    pages: sequences * (pages + values - 1) + waiting * pages + kept(layout.pageBytes),
   };
 }
 
