@@ -182,6 +182,33 @@ test('files that are none of plumbline are never touched, and a folder full of t
   assert.deepEqual(readdirSync(home2), ['thesis.txt']);
 });
 
+test('a page whose copy on the disk proved bad is written again by the next save', async (t) => {
+  const path = join(temporaryFolder(t, 'again'), 'store');
+  const home = new StateHome();
+  const store = await openStore(t, path, home);
+  const one = home.capture(IDS.slice(0, 20));
+  await saved(store, one, { session: 'first' });
+  const [name] = readdirSync(join(path, 'segments'));
+  const bytes = readFileSync(join(path, 'segments', name!));
+  bytes[bytes.length - 1]! ^= 1;
+  writeFileSync(join(path, 'segments', name!), bytes);
+  // Two refer to the segment, so that it stays known when the first of them is found out.
+  const keeper = home.capture(IDS.slice(0, 21), { from: one });
+  await saved(store, keeper, { session: 'keeper' });
+  const longest = store.match(IDS, STAMP);
+  assert.ok(longest.kind === 'candidate');
+  assert.deepEqual(await store.restore(longest.candidate), { kind: 'rejected', reason: 'checkpoint_damaged' });
+  const two = home.capture(IDS.slice(0, 43), { from: one });
+  await saved(store, two, { session: 'second' });
+  const again = store.match(IDS, STAMP);
+  assert.ok(again.kind === 'candidate' && again.candidate.length === 43);
+  const outcome = await store.restore(again.candidate);
+  assert.ok(outcome.kind === 'restored', JSON.stringify(outcome));
+  assert.deepEqual(contents(outcome.capture), contents(two));
+  release(outcome.capture);
+  for (const capture of [one, keeper, two]) release(capture);
+});
+
 // ---- older and newer formats ----
 
 interface OldHeader {
