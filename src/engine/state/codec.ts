@@ -9,7 +9,7 @@ import { PlumblineError } from '../../errors.js';
 import type { ExportedState, StateCodec, StateReservation } from '../../sessions/checkpoints/codec.js';
 import type { SequenceState } from '../model.js';
 import type { PagePart, StateLayout } from './layout.js';
-import { PagedState, type StateStore } from './sequence-state.js';
+import { PagedState, type Page, type StateStore } from './sequence-state.js';
 
 export class PagedStateCodec implements StateCodec<SequenceState> {
   readonly fixedBytes: number;
@@ -62,6 +62,7 @@ export class PagedStateCodec implements StateCodec<SequenceState> {
     const last = memory.pages[full];
     last?.bytes.fill(0);
     let open = true;
+    let pages: readonly Page[] | undefined;
     const end = (): void => {
       if (!open) throw new PlumblineError('internal_error', 'a reservation of a state was ended twice');
       open = false;
@@ -79,9 +80,12 @@ export class PagedStateCodec implements StateCodec<SequenceState> {
           throw new PlumblineError('internal_error', `${rows.length} bytes for the ${at} of a state's last rows`);
         }
       },
+      prepare: () => {
+        pages ??= store.nameTokens(memory, tokens);
+      },
       commit: () => {
         end();
-        return store.make(memory, tokens);
+        return store.make(memory, pages ?? store.nameTokens(memory, tokens), length);
       },
       abandon: () => {
         end();

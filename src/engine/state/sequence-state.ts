@@ -14,7 +14,7 @@ import { SlabPool, type Slab } from './slab-pool.js';
 import type { Backend } from '../backends/backend.js';
 
 /** A page and how far it has been appended to; `tokens` are the ids of its positions. */
-interface Page {
+export interface Page {
   readonly slab: Slab;
   readonly tokens: Int32Array;
   filled: number;
@@ -236,16 +236,20 @@ export class StateStore {
     }
   }
 
-  /** The value of `tokens` over memory that has been filled; takes the memory over. */
-  make({ fixed, pages }: StateMemory, tokens: Int32Array): PagedState {
+  /** The pages of memory that will hold `tokens`. */
+  nameTokens({ pages }: StateMemory, tokens: Int32Array): readonly Page[] {
     const { pageTokens } = this.layout;
-    const made = pages.map((slab, index): Page => {
+    return pages.map((slab, index): Page => {
       const own = tokens.subarray(index * pageTokens, (index + 1) * pageTokens);
       const ids = new Int32Array(pageTokens);
       ids.set(own);
       return { slab, tokens: ids, filled: own.length, identity: {} };
     });
-    return new PagedState(this, tokens.length, fixed, made);
+  }
+
+  /** The value of `length` tokens over memory that has been filled, and its pages; takes the memory over. */
+  make({ fixed }: StateMemory, pages: readonly Page[], length: number): PagedState {
+    return new PagedState(this, length, fixed, pages);
   }
 
   /** Bytes reserved from the backend and in use by live states. */

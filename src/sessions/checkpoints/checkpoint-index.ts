@@ -52,11 +52,11 @@ export class IndexEntry {
     return this.file.lineage;
   }
 
-  /** Ids of a part's tokens, as a copy. */
-  tokensOf(name: PartName): Int32Array {
+  /** Ids of a part's tokens, as a copy. @param tokens filled where it is given */
+  tokensOf(name: PartName, tokens?: Int32Array): Int32Array {
     const part = this.file.header.parts.find((candidate) => candidate.name === name)!;
     const { references, tailTokens } = this.file.parts.get(name)!;
-    const tokens = new Int32Array(part.tokens);
+    tokens ??= new Int32Array(part.tokens);
     for (let page = 0; page * part.pageTokens + tailTokens.length < part.tokens; page++) {
       const file = this.segments[references[REFERENCE_WORDS * page]!]!.file;
       const { token } = locatePage(file, name, references[REFERENCE_WORDS * page + 1]!)!;

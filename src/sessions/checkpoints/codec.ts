@@ -38,6 +38,8 @@ export interface StateReservation<S> {
   readonly pages: readonly Uint8Array[];
   /** Puts the rows of the last page in their places. @param rows [tailBytes(length)] */
   setTail(rows: Uint8Array): void;
+  /** Makes what can be made before the bytes are there; the ids must be. */
+  prepare(): void;
   /** The value, with one holder. */
   commit(): S;
   /** Gives the memory back. */
@@ -54,6 +56,6 @@ export interface StateCodec<S> {
   export(state: S): ExportedState;
   /** The identities of the full pages alone, in order. */
   identities(state: S): readonly object[];
-  /** @param tokens ids of the value. @throws out_of_memory with nothing taken */
+  /** @param tokens ids of the value; read when it is prepared or committed, not before. @throws out_of_memory with nothing taken */
   reserve(tokens: Int32Array): StateReservation<S>;
 }

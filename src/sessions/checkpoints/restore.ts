@@ -77,11 +77,13 @@ async function readBack<S extends StateValue>(
     return rejected('checkpoint_damaged', 'its header is no longer what it was when the folder was read');
   }
   const units: Unit[] = [];
-  const owners = new Map<Unit, Segment>();
+  /** Of the same index as the unit: the segment that it is a page of. */
+  const owners: (Segment | undefined)[] = [];
   const section = (name: string, into?: Uint8Array): Uint8Array => {
     const { at, bytes, checksum } = sections.get(name)!;
     const place = into ?? new Uint8Array(bytes);
     units.push({ file, at, bytes: place, checksum });
+    owners.push(undefined);
     return place;
   };
   const tails: (() => void)[] = [];
@@ -89,7 +91,7 @@ async function readBack<S extends StateValue>(
   for (const part of header.parts) {
     const codec = codecs[part.name];
     if (!codec || !fits(part, codec)) return rejected('stamp_mismatch', `its ${part.name} is of another shape`);
-    const tokens = entry.tokensOf(part.name);
+    const tokens = new Int32Array(part.tokens);
     const reservation = codec.reserve(tokens);
     reservations.push(reservation);
     parts.push({ part, tokens, reservation });
@@ -98,19 +100,29 @@ async function readBack<S extends StateValue>(
     tails.push(() => reservation.setTail(rows));
     const { references } = entry.file.parts.get(part.name)!;
     reservation.pages.forEach((bytes, page) => {
-      const [number, index, sum] = references.subarray(REFERENCE_WORDS * page) as unknown as [number, number, number];
-      const segment = entry.segments[number]!;
-      const place = locatePage(segment.file, part.name, index)!;
-      const unit = { file: opened.open(folder.segmentPath(segment.id)), at: place.at, bytes, checksum: sum };
-      units.push(unit);
-      owners.set(unit, segment);
+      const word = REFERENCE_WORDS * page;
+      const segment = entry.segments[references[word]!]!;
+      const { at } = locatePage(segment.file, part.name, references[word + 1]!)!;
+      const file = opened.open(folder.segmentPath(segment.id));
+      units.push({ file, at, bytes, checksum: references[word + 2]! });
+      owners.push(segment);
     });
   }
   const hidden = header.hiddenBytes === 0 ? undefined : new Float32Array(header.hiddenBytes / 4);
   if (hidden) section('hidden', bytesOf(hidden));
-  const bad = await readUnits(units, checksum, signal);
+  const reading = readUnits(units, checksum, signal);
+  try {
+    // Meanwhile, on this thread. Whatever happens, nothing is given back while somebody reads into it.
+    for (const { part, tokens, reservation } of parts) {
+      entry.tokensOf(part.name, tokens);
+      reservation.prepare();
+    }
+  } finally {
+    await Promise.allSettled([reading]);
+  }
+  const bad = await reading;
   if (bad !== undefined) {
-    return rejected('checkpoint_damaged', 'a checksum of it does not hold', owners.get(bad));
+    return rejected('checkpoint_damaged', 'a checksum of it does not hold', owners[units.indexOf(bad)]);
   }
   for (const put of tails) put();
   // From here to the end nothing is awaited: no fence can rise between this look and the value.

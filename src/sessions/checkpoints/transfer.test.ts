@@ -14,9 +14,9 @@ test('units of every size come back whole, and one flipped bit in any piece of a
   const folder = mkdtempSync(join(tmpdir(), 'plumbline-transfer-'));
   t.after(() => rmSync(folder, { recursive: true }));
   const path = join(folder, 'file');
-  const sizes = [0, 1, 100, 4 * MIB, 4 * MIB + 1, 9 * MIB + 3, 5, 5];
+  const sizes = [0, 1, 100, 4 * MIB, 4 * MIB + 1, 33 * MIB + 3, 5, 5];
   const bytes = new Uint8Array(sizes.reduce((sum, size) => sum + size, 0));
-  for (let i = 0, state = 1; i < bytes.length; i++)
+  for (let i = 0, state = 1; i < bytes.length; i += 7)
     bytes[i] = (state = (Math.imul(state, 1664525) + 1013904223) >>> 0) >>> 24;
   const parts = sizes.map((size, i) => {
     const at = sizes.slice(0, i).reduce((sum, before) => sum + before, 0);

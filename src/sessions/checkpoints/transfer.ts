@@ -10,7 +10,9 @@ import { PlumblineError } from '../../errors.js';
 import type { OpenFile } from './file-layer.js';
 import type { Checksum } from './checksum.js';
 
-/** Bytes of one call. */
+/** Bytes of one reading call: each goes through the event loop once, which costs as much as reading a part of it. */
+const READ_PIECE = 16 * 1024 * 1024;
+/** Bytes of one writing call, and of a checksum that is taken on the event loop. */
 const PIECE = 4 * 1024 * 1024;
 /** Views of one call. */
 const MOST_VIEWS = 512;
@@ -59,13 +61,13 @@ async function readBatch(
   const [first] = batch;
   if (first === undefined) return undefined;
   throwIfCancelled(signal);
-  if (batch.length > 1 || first.bytes.byteLength <= PIECE) {
+  if (batch.length > 1 || first.bytes.byteLength <= READ_PIECE) {
     const views = batch.map(({ bytes }) => bytes);
     const sums = await first.file.readSummed(views, first.at, checksum, 0);
     return batch.find((unit, i) => sums[i] !== unit.checksum);
   }
   let found = 0;
-  for (const piece of piecesOf(first.bytes)) {
+  for (const piece of piecesOf(first.bytes, READ_PIECE)) {
     throwIfCancelled(signal);
     const at = first.at + (piece.byteOffset - first.bytes.byteOffset);
     found = (await first.file.readSummed([piece], at, checksum, found))[0]!;
@@ -81,7 +83,7 @@ function batchesOf(units: readonly Unit[]): Unit[][] {
     const batch = batches.at(-1);
     const last = batch?.at(-1);
     const follows = last?.file === unit.file && last.at + last.bytes.byteLength === unit.at;
-    if (batch && follows && bytes + unit.bytes.byteLength <= PIECE && batch.length < MOST_VIEWS) batch.push(unit);
+    if (batch && follows && bytes + unit.bytes.byteLength <= READ_PIECE && batch.length < MOST_VIEWS) batch.push(unit);
     else {
       batches.push([unit]);
       bytes = 0;
@@ -148,8 +150,8 @@ export async function writeViews(
   return at;
 }
 
-function* piecesOf(bytes: Uint8Array): Generator<Uint8Array> {
-  for (let from = 0; from < bytes.byteLength; from += PIECE) yield bytes.subarray(from, from + PIECE);
+function* piecesOf(bytes: Uint8Array, most = PIECE): Generator<Uint8Array> {
+  for (let from = 0; from < bytes.byteLength; from += most) yield bytes.subarray(from, from + most);
 }
 
 function throwIfCancelled(signal: AbortSignal | undefined): void {
