@@ -65,7 +65,7 @@ test('of equal entries the own one is found, then the newest; the same session r
   assert.deepEqual(['a', 'b', 'c'].map(sessionOf), ['a', 'b', 'b']);
   bank.put(capture(4), owner('a'));
   assert.equal(bank.stats().entries, 2);
-  assert.equal((first.trunk).holders, 1, 'the replaced one was given back');
+  assert.equal(first.trunk.holders, 1, 'the replaced one was given back');
 });
 
 test('memory that entries share is counted once, and given back with the last of them', () => {
@@ -111,7 +111,7 @@ test('what alone is more than the budget is not stored, nor what finds everythin
   const bank = new Bank<Value>(2 * KIB, NO_FENCES);
   const large = capture(3, [{ key: {}, bytes: 4 * KIB }]);
   assert.equal(bank.put(large, owner('a')), 'no_room');
-  assert.equal((large.trunk).holders, 1);
+  assert.equal(large.trunk.holders, 1);
   bank.put(capture(3, [{ key: {}, bytes: 1500 }]), owner('a'));
   bank.pin(bank.entries()[0]!);
   assert.equal(bank.put(capture(3, [{ key: {}, bytes: 1500 }]), owner('b')), 'no_room');
