@@ -56,12 +56,11 @@ export async function openSessionControl({ url, sessionDir, apiKey }: SessionSou
 async function openFolder(path: string): Promise<SessionControl> {
   const opened = await openSessionFolder(path);
   const { admin } = opened;
-  const requestId = 'command';
   return {
     source: 'folder',
     list: async () => sessionListJson(admin.list()).data,
     show: async (id) => sessionDetailsJson(admin.show(id)),
-    remove: async (id) => deletedSessionJson(id, await admin.remove(id, requestId)),
+    remove: async (id) => deletedSessionJson(id, await admin.remove(id)),
     collect: async () => admin.collect(),
     exportSession: async (id) => admin.exportSession(id),
     async importSession(file) {

@@ -42,7 +42,7 @@ export function sessionRoutes(sessions: SessionAdmin | undefined): readonly Rout
       method: 'DELETE',
       path: '/v1/plumbline/sessions/:id{.+}',
       summary: 'drop a session from memory and disk',
-      handler: async (c) => c.json(deletedSessionJson(idOf(c), await admin().remove(idOf(c), c.get('requestId')))),
+      handler: async (c) => c.json(deletedSessionJson(idOf(c), await admin().remove(idOf(c)))),
     },
     {
       method: 'DELETE',
@@ -51,7 +51,7 @@ export function sessionRoutes(sessions: SessionAdmin | undefined): readonly Rout
       handler: async (c) => {
         const deleted: DeletedSessionJson[] = [];
         for (const { session } of admin().list()) {
-          deleted.push(deletedSessionJson(session, await admin().remove(session, c.get('requestId'))));
+          deleted.push(deletedSessionJson(session, await admin().remove(session)));
         }
         return c.json({ object: 'list', data: deleted });
       },

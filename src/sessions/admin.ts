@@ -1,8 +1,8 @@
 /**
  * Sessions as people and commands see them: what is kept of each, in memory and on disk, and how to take it away.
  *
- * Invariants: nothing here tells a text, an id of a token or a path; taking a session away goes the way of containment, so
- * that no save under way brings it back.
+ * Invariants: nothing here tells a text, an id of a token or a path; a session that is taken away takes its pending saves
+ * along, and leaves what other sessions grew from it.
  */
 import { PlumblineError } from '../errors.js';
 import type { Containment, PurgeOutcome } from './containment/contain.js';
@@ -64,6 +64,8 @@ export interface SessionDetails extends SessionSummary {
   readonly checkpoints: readonly StoredCheckpointView[];
 }
 
+export type Removal = Pick<PurgeOutcome, 'dropped' | 'errors'>;
+
 export interface SessionAdminParts {
   readonly containment: Containment;
   readonly resident: () => readonly ResidentSession[];
@@ -101,9 +103,9 @@ export class SessionAdmin {
   }
 
   /** Takes everything of a session away. @throws session_not_found */
-  async remove(session: string, requestId: string): Promise<PurgeOutcome> {
+  async remove(session: string): Promise<Removal> {
     if (!this.list().some((kept) => kept.session === session)) throw notFound();
-    return this.#parts.containment.remove(session, requestId);
+    return this.#parts.containment.remove(session);
   }
 
   /** Sweeps: what is fenced, what could not be taken away before. @returns files that went, drops still owed */

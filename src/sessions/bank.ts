@@ -132,11 +132,19 @@ export class Bank<S extends StateValue> {
     this.#counts.restored++;
   }
 
-  /** Takes out everything whose lineage names the session, pinned or not; how much that was, by kind. */
-  dropSession(session: string): { readonly prefix: number; readonly resident: number; readonly leases: number } {
+  /**
+   * Takes out everything whose lineage names the session, or what is its own alone, pinned or not; how much that was, by
+   * kind.
+   */
+  dropSession(
+    session: string,
+    what: 'lineage' | 'own' = 'lineage',
+  ): { readonly prefix: number; readonly resident: number; readonly leases: number } {
     const dropped = { prefix: 0, resident: 0, leases: 0 };
     for (const entry of [...this.#entries]) {
-      if (!entry.lineage.some((pair) => pair.session === session)) continue;
+      const concerned =
+        what === 'own' ? entry.session === session : entry.lineage.some((pair) => pair.session === session);
+      if (!concerned) continue;
       dropped[entry.capture.kind === 'turn' ? 'resident' : 'prefix']++;
       dropped.leases += entry.pins;
       this.#remove(entry);

@@ -16,7 +16,8 @@ function server({ withStore = true, fail = false } = {}) {
   const bank: Place = {
     name: 'bank',
     step: 'F5',
-    drop(session) {
+    drop: () => ({}),
+    remove(session) {
       if (fail) throw Object.assign(new Error('no'), { code: 'EROFS' });
       dropped.push(session);
       return { resident: 2 };
@@ -69,7 +70,7 @@ test('sessions are listed and shown, those that must start cold among them', asy
   const checkpoint = { id: '01', kind: 'turn', lane: 'ar', tokens: 40, bytes: 450 };
   assert.deepEqual(body, { ...session, checkpoints: [{ ...checkpoint, written_at: '1970-01-01T00:00:01.000Z' }] });
   fences.raise('cold one', { requestId: 'r' });
-  fences.settle('cold one', 'cold');
+  fences.settle('cold one');
   const cold = { id: 'cold one', object: 'plumbline.session', state: 'cold', epoch: 1, resident: null, stored: null };
   assert.deepEqual((await ask('GET', SESSIONS)).body['data'], [session, cold]);
   assert.equal((await ask('GET', `${SESSIONS}/cold%20one`)).body['state'], 'cold');
@@ -80,7 +81,7 @@ test('a session is deleted by its id, by nobody else, and says what could not go
   const { status, body } = await ask('DELETE', `${SESSIONS}/a%2Fb`);
   assert.deepEqual([status, body['id'], body['deleted'], body['errors']], [200, 'a/b', true, []]);
   assert.equal((body['dropped'] as { resident: number }).resident, 2);
-  assert.deepEqual([dropped, fences.epochOf('a/b'), fences.stateOf('a/b')], [['a/b'], 1, 'ready']);
+  assert.deepEqual([dropped, fences.epochOf('a/b'), fences.stateOf('a/b')], [['a/b'], 0, 'ready']);
   const unknown = await ask('DELETE', `${SESSIONS}/other`);
   assert.deepEqual([unknown.status, codeOf(unknown.body), fences.epochOf('other')], [404, 'session_not_found', 0]);
   const all = await ask('DELETE', SESSIONS);

@@ -187,6 +187,29 @@ test('a fork of the failed session ends well, is not kept, and is cold next; its
   assert.equal(server.sessions.containment.fences.stateOf('fork'), 'ready');
 });
 
+test('a borrower that runs across the failure ends well and keeps nothing', async (t) => {
+  const { server } = await opened(t);
+  const messages = await conversation(server, 'lender');
+  const response = await server.server.post(
+    '/v1/chat/completions',
+    { model: MODEL, messages, seed: 11, max_tokens: 24, stream: true },
+    { headers: { 'x-session-id': 'borrower' } },
+  );
+  const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
+  let said = '';
+  while (!said.includes('"content":"')) said += (await reader.read()).value ?? '';
+  const census = { site: 'ar_step', phase: 'decode', step: 1, nanCount: 1, infCount: 0, vocabSize: 4096 };
+  const request = { requestId: 'r', session: 'lender', family: 'f', restoredTokens: 0, emittedTokens: 0, prompts: [] };
+  await server.sessions.containment.contain({ ...request, lane: 'ar', depth: 0, census });
+  for (let next = await reader.read(); !next.done; next = await reader.read()) said += next.value;
+  assert.match(said, /data: \[DONE\]/);
+  assert.match(said, /"stored":\{"ram":"fenced","disk":"fenced"\}/);
+  assert.ok(server.sessions.containment.counts.savesRefused > 0);
+  assert.deepEqual(server.traces('lender'), []);
+  const next = await server.ask('borrower', messages, more);
+  assert.deepEqual([next.cached, next.session?.reason], [0, 'no_entry']);
+});
+
 test('a session without an id is found again by its prompt: the retry is cold, in this process and the next', async (t) => {
   const { server, folder } = await opened(t);
   const messages = await conversation(server, undefined, 'nameless');

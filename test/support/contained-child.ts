@@ -33,7 +33,10 @@ async function run(folder: string, test: CrashCase): Promise<void> {
   const server = await ContainedServer.open(test.options, folder, {
     containmentPoint: (point) => (armed && point === test.point ? end() : undefined),
   });
-  const first = (session: string): Message => ({ role: 'user', content: `${session}. ${'What does path.join do? '.repeat(14)}` });
+  const first = (session: string): Message => ({
+    role: 'user',
+    content: `${session}. ${'What does path.join do? '.repeat(14)}`,
+  });
   const turn = async (session: string): Promise<Message[]> => {
     const ask = first(session);
     const { text } = await server.ask(session, [ask], test.more);

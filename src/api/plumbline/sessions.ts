@@ -3,8 +3,7 @@
  *
  * Invariant: ids of sessions, sizes, times and states; nothing that tells what was said.
  */
-import type { SessionDetails, SessionSummary } from '../../sessions/admin.js';
-import type { PurgeOutcome } from '../../sessions/containment/contain.js';
+import type { Removal, SessionDetails, SessionSummary } from '../../sessions/admin.js';
 
 export interface SessionJson {
   readonly id: string;
@@ -43,7 +42,7 @@ export interface DeletedSessionJson {
   readonly object: 'plumbline.session.deleted';
   readonly deleted: true;
   readonly dropped: Readonly<Record<string, number>>;
-  /** What could not be taken away yet; it is fenced, and tried again. */
+  /** What could not be taken away yet; it is tried again. */
   readonly errors: readonly string[];
 }
 
@@ -79,6 +78,6 @@ export function sessionListJson(sessions: readonly SessionSummary[]): SessionLis
   return { object: 'list', data: sessions.map(sessionJson) };
 }
 
-export function deletedSessionJson(id: string, { dropped, errors }: PurgeOutcome): DeletedSessionJson {
+export function deletedSessionJson(id: string, { dropped, errors }: Removal): DeletedSessionJson {
   return { id, object: 'plumbline.session.deleted', deleted: true, dropped, errors };
 }

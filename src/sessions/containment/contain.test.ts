@@ -40,6 +40,10 @@ function harness(t: TestContext, more: Partial<ContainmentOptions> = {}, files =
       if (failing.has(name)) throw Object.assign(new Error('/a/path of the disk'), { code: 'EROFS' });
       return dropped;
     },
+    remove(session) {
+      events.push(`remove ${name} ${session}`);
+      return dropped;
+    },
   });
   const receipts: ContainmentReceipt[] = [];
   const containment = new Containment({
@@ -213,18 +217,13 @@ test('two sessions that fail at once end apart; one that fails twice is two epoc
   assert.deepEqual([fences.stateOf('a'), fences.stateOf('b'), fences.epochOf('a')], ['cold', 'cold', 3]);
 });
 
-test('a removal takes the same steps, but the session is not cold and nothing failed', async (t) => {
-  const { containment, fences, events, receipts, folder } = harness(t);
-  const { dropped, fence } = await containment.remove('a', 'request-3');
-  assert.deepEqual([dropped.resident, dropped.checkpoints, fence.to], [3, 2, 1]);
-  assert.ok(events.includes('F3 queue a failing'));
-  assert.deepEqual(
-    [fences.stateOf('a'), fences.isFenced([{ session: 'a', epoch: 0 }]), receipts.length],
-    ['ready', true, 0],
-  );
-  await fences.commit('a');
-  const again = new Fences(new FenceFolder(diskFiles, join(folder, 'fences'), join(folder, 'staging')));
-  assert.deepEqual([again.epochOf('a'), again.stateOf('a')], [1, 'ready']);
+test('a removal asks every place for the session alone, and fences nothing', async (t) => {
+  const { containment, fences, events, receipts, files } = harness(t);
+  const { dropped, errors } = await containment.remove('a');
+  assert.deepEqual([dropped.resident, dropped.checkpoints, errors, receipts.length], [3, 2, [], 0]);
+  assert.deepEqual(events, ['remove queue a', 'remove bank a', 'remove files a']);
+  assert.deepEqual([fences.stateOf('a'), fences.epochOf('a')], ['ready', 0]);
+  assert.ok(!files.steps.includes('rename fence'));
 });
 
 test('the ring keeps the latest sixteen receipts, newest first', async (t) => {

@@ -11,7 +11,7 @@
  * sweep, and keeps no later step from happening. When neither the fence nor the deletion could be made durable, nothing is
  * restored from the disk until a sweep has succeeded.
  */
-import type { FenceCounts, Fences } from './fences.js';
+import type { FenceCounts, Fences, RaiseDetails } from './fences.js';
 import { ReceiptRing, sumDropped, type ContainmentReceipt, type Dropped, type FailedRequest } from './receipts.js';
 
 /** One kind of place where state of a session can lie. A new cache is a new place. */
@@ -24,6 +24,8 @@ export interface Place {
    * The epoch has been raised already: what it finds and what comes later is fenced anyway.
    */
   drop(session: string): Dropped | Promise<Dropped>;
+  /** The same of a session that is only to be forgotten: what is its own, and nothing that others grew from it. */
+  remove(session: string): Dropped | Promise<Dropped>;
 }
 
 export interface ContainmentOptions {
@@ -58,7 +60,7 @@ export class Containment {
   readonly #options: ContainmentOptions;
   readonly #now: () => number;
   /** Drops that failed, to be tried again. */
-  readonly #owed = new Set<{ readonly place: Place; readonly session: string }>();
+  readonly #owed = new Set<{ readonly place: Place; readonly session: string; readonly how: 'drop' | 'remove' }>();
   #containments = 0;
   #diskUsable = true;
   #timer: NodeJS.Timeout | undefined;
@@ -88,49 +90,50 @@ export class Containment {
   }
 
   /** F2 to F8 of one failed request. Resolves when the client may be told. Never rejects. */
-  contain(failed: FailedRequest): Promise<ContainmentReceipt> {
+  async contain(failed: FailedRequest): Promise<ContainmentReceipt> {
+    const started = performance.now();
     const { requestId, session, prompts } = failed;
-    return this.#purge(session, { requestId, prompts }, 'cold', ({ dropped, ...outcome }, milliseconds) => {
-      const { site, phase, step, nanCount, infCount, vocabSize } = failed.census;
-      const receipt: ContainmentReceipt = {
-        action: 'non_finite_logits',
-        ts: new Date(this.#now()).toISOString(),
-        requestId,
-        sessionId: session,
-        family: failed.family,
-        lane: failed.lane,
-        depth: failed.depth,
-        phase,
-        site,
-        step,
-        census: { nan: nanCount, inf: infCount, vocab: vocabSize },
-        restoredTokens: failed.restoredTokens,
-        emittedTokens: failed.emittedTokens,
-        ...outcome,
-        // The request's own state went before this began.
-        dropped: { ...dropped, live: dropped.live + 1 },
-        milliseconds,
-      };
-      this.#containments++;
-      this.receipts.add(receipt);
-      try {
-        this.#options.onReceipt?.(receipt);
-      } catch (error) {
-        this.#options.onError?.('receipt', error);
-      }
-      return receipt;
-    });
+    const { dropped, ...outcome } = await this.#purge(session, { requestId, prompts });
+    const { site, phase, step, nanCount, infCount, vocabSize } = failed.census;
+    const receipt: ContainmentReceipt = {
+      action: 'non_finite_logits',
+      ts: new Date(this.#now()).toISOString(),
+      requestId,
+      sessionId: session,
+      family: failed.family,
+      lane: failed.lane,
+      depth: failed.depth,
+      phase,
+      site,
+      step,
+      census: { nan: nanCount, inf: infCount, vocab: vocabSize },
+      restoredTokens: failed.restoredTokens,
+      emittedTokens: failed.emittedTokens,
+      ...outcome,
+      // The request's own state went before this began.
+      dropped: { ...dropped, live: dropped.live + 1 },
+      milliseconds: performance.now() - started,
+    };
+    this.#containments++;
+    this.receipts.add(receipt);
+    try {
+      this.#options.onReceipt?.(receipt);
+    } catch (error) {
+      this.#options.onError?.('receipt', error);
+    }
+    return receipt;
   }
 
   /**
-   * Takes a session away because somebody asked for it: the same steps, so that no save under way brings it back, but the
-   * session is not cold afterwards. Never rejects.
+   * Takes a session away because somebody asked for it: nothing failed, so nothing is fenced, and what other sessions grew
+   * from it stays theirs. A request of it that runs now may keep its turn. Never rejects.
    */
-  remove(session: string, requestId: string): Promise<PurgeOutcome> {
-    return this.#purge(session, { requestId }, 'ready', (outcome) => {
-      void this.fences.commit(session); // it says cold until now; losing this costs one cold turn
-      return outcome;
-    });
+  async remove(session: string): Promise<Pick<PurgeOutcome, 'dropped' | 'errors'>> {
+    const dropped: Dropped[] = [];
+    const errors: string[] = [];
+    for (const step of ['F3', 'F5', 'F6'] as const) await this.#drop(step, session, dropped, errors, 'remove');
+    if (errors.length > 0) this.#retryLater();
+    return { dropped: sumDropped(dropped), errors };
   }
 
   /** Tries again what failed. Resolves to how many drops are still owed. */
@@ -144,26 +147,11 @@ export class Containment {
     clearTimeout(this.#timer);
   }
 
-  #purge<T>(
-    session: string,
-    details: Parameters<Fences['raise']>[1],
-    after: 'cold' | 'ready',
-    result: (outcome: PurgeOutcome, milliseconds: number) => T,
-  ): Promise<T> {
-    const started = performance.now();
-    const raise = (): { from: number; to: number } => this.fences.raise(session, details);
+  async #purge(session: string, details: RaiseDetails): Promise<PurgeOutcome> {
     const before = this.#options.atPoint?.('before-F2');
+    if (before instanceof Promise) await before;
     // Without a test's hook F2 is in the synchronous block of the caller.
-    const raised = before instanceof Promise ? before.then(raise, raise) : raise();
-    return this.#steps(session, raised, after).then((outcome) => result(outcome, performance.now() - started));
-  }
-
-  async #steps(
-    session: string,
-    raised: PurgeOutcomeEpochs | Promise<PurgeOutcomeEpochs>,
-    after: 'cold' | 'ready',
-  ): Promise<PurgeOutcome> {
-    const { from, to } = raised instanceof Promise ? await raised : raised;
+    const { from, to } = this.fences.raise(session, details);
     const dropped: Dropped[] = [];
     const errors: string[] = [];
     await this.#pause('before-F3');
@@ -178,22 +166,28 @@ export class Containment {
     if (durable === false && !deleted) this.#diskUsable = false;
     if (errors.length > 0) this.#retryLater();
     await this.#pause('before-F7');
-    this.fences.settle(session, after);
+    this.fences.settle(session);
     await this.#pause('before-F9');
     return { fence: { from, to, durable: durable ?? null }, dropped: sumDropped(dropped), errors };
   }
 
   /** @returns whether every place of the step was dropped */
-  async #drop(step: Place['step'], session: string, dropped: Dropped[], errors: string[]): Promise<boolean> {
+  async #drop(
+    step: Place['step'],
+    session: string,
+    dropped: Dropped[],
+    errors: string[],
+    how: 'drop' | 'remove' = 'drop',
+  ): Promise<boolean> {
     let whole = true;
     for (const place of this.#options.places) {
       if (place.step !== step) continue;
       try {
-        dropped.push(await place.drop(session));
+        dropped.push(await place[how](session));
       } catch (error) {
         whole = false;
         errors.push(`${step} ${place.name}: ${reasonOf(error)}`);
-        this.#owed.add({ place, session });
+        this.#owed.add({ place, session, how });
       }
     }
     return whole;
@@ -206,7 +200,7 @@ export class Containment {
   async #sweepOnce(): Promise<number> {
     for (const owed of [...this.#owed]) {
       try {
-        await owed.place.drop(owed.session);
+        await owed.place[owed.how](owed.session);
         this.#owed.delete(owed);
       } catch (error) {
         this.#options.onError?.(owed.place.name, error);
@@ -230,11 +224,6 @@ export class Containment {
     this.#timer.unref();
     this.#retryMs = Math.min(this.#retryMs * 2, LONGEST_RETRY_MS);
   }
-}
-
-interface PurgeOutcomeEpochs {
-  readonly from: number;
-  readonly to: number;
 }
 
 /** What F2 to F6 did. */

@@ -37,7 +37,7 @@ test('a session restores nothing until a turn of the living epoch was banked', (
   assert.equal(fences.mayRestore('a', healthy), true);
   fences.raise('a', { requestId: 'r' });
   assert.deepEqual([fences.stateOf('a'), fences.mayRestore('a', healthy)], ['failing', false]);
-  fences.settle('a', 'cold');
+  fences.settle('a');
   assert.deepEqual([fences.stateOf('a'), fences.mayRestore('a', healthy)], ['cold', false]);
   assert.equal(fences.mayRestore('other', healthy), true);
   fences.banked({ session: 'a', epoch: 0 });
@@ -54,10 +54,10 @@ test('two failures of one session at once raise the epoch twice, and the last on
   assert.deepEqual(fences.raise('a', { requestId: '2' }), { from: 1, to: 2 });
   let settled = false;
   const done = fences.settled('a')?.then(() => (settled = true));
-  fences.settle('a', 'cold');
+  fences.settle('a');
   await Promise.resolve();
   assert.deepEqual([fences.stateOf('a'), settled], ['failing', false]);
-  fences.settle('a', 'cold');
+  fences.settle('a');
   await done;
   assert.deepEqual([fences.stateOf('a'), fences.settled('a')], ['cold', undefined]);
 });
@@ -178,7 +178,7 @@ test('a fence is forgotten only when it is old, its session ready, and no stored
   const fences = open(folder);
   for (const session of ['cold', 'named', 'free']) {
     fences.raise(session, { requestId: 'r' });
-    fences.settle(session, 'cold');
+    fences.settle(session);
     if (session !== 'cold') fences.banked({ session, epoch: 1 });
     await fences.commit(session);
   }

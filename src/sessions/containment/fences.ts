@@ -157,11 +157,11 @@ export class Fences {
     }
   }
 
-  /** F7: one containment is over; the last one under way leaves the session `cold`, or `ready` where it was no failure. */
-  settle(session: string, state: 'cold' | 'ready'): void {
+  /** F7: one containment is over; the last one under way leaves the session `cold`. */
+  settle(session: string): void {
     const fence = this.#fences.get(session);
     if (fence === undefined || fence.failing === 0 || --fence.failing > 0) return;
-    fence.state = state;
+    fence.state = 'cold';
     fence.settle();
   }
 
