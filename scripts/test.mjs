@@ -3,8 +3,8 @@
  *
  * Invariants: a type error fails before any test runs; the list of tests comes from the sources, so that a stale file in
  * dist/ is never run and a test that was not emitted is an error; what native or wasm artefact is missing is said before
- * the tests run; node's own report is passed through, its lines are
- * the last, and its exit status is ours; at a limit, everything that the tests started is ended and the reason told.
+ * the tests run; node's own report is passed through and its exit status is ours, and nothing is printed after its
+ * closing lines, unless a limit was passed or something was left running: then that is ended, and told.
  *
  * node scripts/test.mjs [FILTER...] [--no-build] [--OPTION...]
  *   FILTER      part of a source path (`src/sample`, `accept.test`); several are alternatives; none: every test
