@@ -1,5 +1,5 @@
 /**
- * What one sampled token costs on the host at a real vocabulary size: node dist/bench/sampler.js [vocab] [steps]
+ * What one sampled token costs on the host at a real vocabulary size: npm run bench -- sampler [vocab] [steps]
  *
  * Rows look like a model's: normal noise with a few confident tokens. One generator seed, so runs compare.
  */

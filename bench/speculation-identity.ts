@@ -2,7 +2,7 @@
  * Whether speculation changes a text: every held-out question and acceptance prompt of the embedded model, plain against
  * speculative, greedy at every depth with and without context copy, and coupled at temperature 0.7 with five seeds.
  *
- *   node dist/bench/speculation-identity.js [--gate-policy uniform|strict] [--dtype bf16|f32] [--questions N] [--seeds N]
+ *   npm run bench -- speculation-identity [--gate-policy uniform|strict] [--dtype bf16|f32] [--questions N] [--seeds N]
  *
  * Under `uniform` no text may differ (exit status 1 if one does); under `strict` the number of differing texts and the
  * first differing token of each are printed.

@@ -206,6 +206,22 @@ export const OPTIONS = {
     10,
     'longest silence of a stream before a comment is sent; 0: no comments',
   ),
+  // ---- limits of a supervised command ----
+  memoryMib: rowWithDefault(
+    '--memory-mib <n>',
+    number(0, 2 ** 33),
+    0,
+    'most memory that the command and its descendants may hold together; 0: no limit',
+  ),
+  idleS: rowWithDefault(
+    '--idle-s <n>',
+    number(0, MOST),
+    0,
+    'longest time without output of the command on stdout or stderr; 0: no limit',
+  ),
+  totalS: rowWithDefault('--total-s <n>', number(0, MOST), 0, 'longest time of the command; 0: no limit'),
+  graceS: rowWithDefault('--grace-s <n>', number(0, 3600), 5, 'time between the SIGTERM and the SIGKILL that end it'),
+  report: row('--report <file>', text('a file name'), 'file for the report of the run, as one JSON object'),
   // ---- output ----
   logLevel: rowWithDefault(
     '--log-level <level>',

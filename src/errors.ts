@@ -151,6 +151,11 @@ export const ERRORS = {
     400,
     'A fixture or golden file given to `verify` is not of a known format; the message names file and line.',
   ),
+  supervise_unavailable: request(
+    400,
+    'This system cannot hold a limit that `supervise` was asked for; the message says which and why. Nothing was started.',
+  ),
+  command_not_started: request(400, 'The command given to `supervise` could not be started; the message says why.'),
   address_in_use: request(400, 'The host and port are taken; choose another --port.'),
 } as const satisfies Record<string, ErrorRow>;
 
