@@ -1,8 +1,9 @@
 /**
  * Feed-forward blocks as ops, as every family has them: the routed experts behind a choice, and the gated MLP.
  */
-import type { LinearSegment, PlanBuffer, PlanBuilder } from '../engine/plan/builder.js';
-import type { BoundExperts, BoundLinear, BoundSwiglu } from './weight-binder.js';
+import type { PlanBuffer, PlanBuilder } from '../engine/plan/builder.js';
+import { segment } from './plan-rows.js';
+import type { BoundExperts, BoundSwiglu } from './weight-binder.js';
 
 export interface ExpertSizes {
   readonly hiddenSize: number;
@@ -69,9 +70,4 @@ export function gatedMlp(
   builder.linear('R', x, x.width, [segment(weights.gate, gate), segment(weights.up, up)]);
   builder.op('swiglu', { gate: gate.offset, up: up.offset, out: gate.offset, width, limit });
   builder.linear('R', gate, width, [segment(weights.down, y)]);
-}
-
-/** A linear map whose output fills a buffer, or stands in it from a column on. */
-export function segment(linear: BoundLinear, out: PlanBuffer, outColumn = 0): LinearSegment {
-  return { weight: linear.weight, bias: linear.bias, out, outColumn, outs: linear.outs };
 }

@@ -15,7 +15,7 @@ export function normRows(
   builder.op('norm', { rows, in: input.offset, out: out.offset, width: input.width, ...norm });
 }
 
-/** A linear map whose output fills a buffer. */
-export function segment(linear: BoundLinear, out: PlanBuffer): LinearSegment {
-  return { weight: linear.weight, bias: linear.bias, out, outs: linear.outs };
+/** A linear map whose output fills a buffer, or stands in it from a column on. */
+export function segment(linear: BoundLinear, out: PlanBuffer, outColumn = 0): LinearSegment {
+  return { weight: linear.weight, bias: linear.bias, out, outColumn, outs: linear.outs };
 }

@@ -4,6 +4,7 @@
  * Invariants: the choice is by score plus bias, or by a table of the token's id; the weights are of the scores alone.
  */
 import type { PlanBuffer, PlanBuilder } from '../engine/plan/builder.js';
+import { routedExperts } from './plan-experts.js';
 import { segment } from './plan-rows.js';
 import type { BoundExperts, BoundLinear, BoundSwiglu } from './weight-binder.js';
 
@@ -47,10 +48,6 @@ export function scoredExperts(
   const shared = builder.buffer('moe.shared', hidden);
   const index = builder.buffer('moe.index', topK);
   const weight = builder.buffer('moe.weight', topK);
-  const list = builder.buffer('moe.list', topK);
-  const offsets = builder.scratch('moe.offsets', experts + 1);
-  const inner = builder.buffer('moe.hidden', topK * expertWidth);
-  const down = builder.buffer('moe.down', topK * hidden);
   builder.linear('R', x, hidden, [
     segment(weights.router, logits),
     segment(weights.shared.gate, gate),
@@ -70,26 +67,8 @@ export function scoredExperts(
     outIndex: index.offset,
     outWeight: weight.offset,
   });
-  builder.op('moeGroup', { index: index.offset, experts, topK, outOffsets: offsets.offset, outList: list.offset });
-  const grouped = { offsets: offsets.offset, list: list.offset, experts, topK };
-  builder.op('moeUp', {
-    in: x.offset,
-    hidden,
-    ...grouped,
-    gate: weights.gate,
-    up: weights.up,
-    width: expertWidth,
-    out: inner.offset,
-    limit,
-  });
-  builder.op('moeDown', {
-    in: inner.offset,
-    width: expertWidth,
-    ...grouped,
-    down: weights.down,
-    hidden,
-    out: down.offset,
-  });
+  const sizes = { hiddenSize: hidden, experts, topK, width: expertWidth, limit };
+  const down = routedExperts(builder, weights, sizes, x, index);
   builder.op('swiglu', { gate: gate.offset, up: up.offset, out: gate.offset, width: sharedWidth, limit });
   builder.linear('R', gate, sharedWidth, [segment(weights.shared.down, shared)]);
   builder.op('moeCombine', {

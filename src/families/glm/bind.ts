@@ -8,13 +8,9 @@ import type { WeightTable } from '../../engine/plan/weight-table.js';
 import { expF64 } from '../../numerics/exp.js';
 import { toBf16Bits } from '../../numerics/rounding.js';
 import type { TensorRef } from '../../weights/tensor.js';
-import {
-  WeightBinder,
-  type BoundExperts,
-  type BoundLinear,
-  type BoundSwiglu,
-  type WeightSource,
-} from '../weight-binder.js';
+import type { BoundManifold } from '../plan-manifold.js';
+import type { BoundScoredExperts } from '../plan-scored-experts.js';
+import { WeightBinder, type BoundLinear, type BoundSwiglu, type WeightSource } from '../weight-binder.js';
 import type { GlmConfig } from './config-types.js';
 import type {
   DsaWeights,
@@ -25,12 +21,6 @@ import type {
   HyperConnectionWeights,
   KdaWeights,
 } from './weight-map.js';
-
-export interface BoundHyperConnection {
-  readonly fn: BoundLinear;
-  readonly base: number;
-  readonly scale: number;
-}
 
 export interface BoundKda {
   readonly kind: 'kda';
@@ -76,20 +66,14 @@ export interface BoundDsa {
   readonly indexer?: BoundGlmIndexer | undefined;
 }
 
-export interface BoundGlmMoe extends BoundExperts {
-  readonly kind: 'sparse';
-  readonly router: BoundLinear;
-  readonly bias: number;
-  readonly shared: BoundSwiglu;
-}
-
 export interface BoundGlmLayer {
-  readonly attnHyper: BoundHyperConnection;
-  readonly mlpHyper: BoundHyperConnection;
+  readonly attnHyper: BoundManifold;
+  readonly mlpHyper: BoundManifold;
   readonly inputNorm: number;
   readonly postNorm: number;
   readonly mixer: BoundKda | BoundDsa;
-  readonly mlp: BoundGlmMoe | (BoundSwiglu & { readonly kind: 'dense' });
+  readonly mlp:
+    { readonly kind: 'sparse'; readonly moe: BoundScoredExperts } | (BoundSwiglu & { readonly kind: 'dense' });
 }
 
 export interface BoundGlm {
@@ -136,11 +120,14 @@ function bindLayer(b: WeightBinder, config: GlmConfig, layer: GlmLayerWeights): 
     inputNorm: b.vector(layer.inputLayernorm),
     postNorm: b.vector(layer.postAttentionLayernorm),
     mixer: layer.mixer.kind === 'kda' ? bindKda(b, layer.mixer) : bindDsa(b, config, layer.mixer),
-    mlp: layer.mlp.kind === 'dense' ? { kind: 'dense', ...b.swiglu(layer.mlp) } : bindMoe(b, layer.mlp),
+    mlp:
+      layer.mlp.kind === 'dense'
+        ? { kind: 'dense', ...b.swiglu(layer.mlp) }
+        : { kind: 'sparse', moe: bindMoe(b, layer.mlp) },
   };
 }
 
-function bindHyperConnection(b: WeightBinder, weights: HyperConnectionWeights): BoundHyperConnection {
+function bindHyperConnection(b: WeightBinder, weights: HyperConnectionWeights): BoundManifold {
   return { fn: b.matrix(weights.fn), base: b.vector(weights.base), scale: b.vector(weights.scale) };
 }
 
@@ -209,11 +196,11 @@ function bindIndexer(b: WeightBinder, weights: GlmIndexerWeights): BoundGlmIndex
   };
 }
 
-function bindMoe(b: WeightBinder, weights: GlmMoeWeights): BoundGlmMoe {
+function bindMoe(b: WeightBinder, weights: GlmMoeWeights): BoundScoredExperts {
   return {
-    kind: 'sparse',
     router: b.matrix(weights.gate),
     bias: b.vector(weights.correctionBias),
+    table: -1,
     shared: b.swiglu(weights.shared),
     ...b.experts(weights.experts),
   };

@@ -5,7 +5,7 @@
  * the choice of the last full layer, which is what a shared layer after it attends to.
  */
 import type { PlanBuffer } from '../../engine/plan/builder.js';
-import { segment } from '../plan-experts.js';
+import { normRows, segment } from '../plan-rows.js';
 import type { BoundDsa, BoundGlmIndexer, BoundKda } from './bind.js';
 import type { GlmPlanContext } from './plan-builder.js';
 import type { DsaOffsets, KdaOffsets } from './state-layout.js';
@@ -101,8 +101,9 @@ export function latentAttention(
     segment(weights.kvA, latent),
     ...(indexer?.inputs ?? []),
   ]);
-  normInPlace(c, rank, weights.qANorm);
-  normInPlace(c, latent, weights.kvANorm);
+  const norm = { eps: c.config.rmsNormEps };
+  normRows(builder, rank, rank, { ...norm, gain: weights.qANorm, group: queryRank });
+  normRows(builder, latent, latent, { ...norm, gain: weights.kvANorm, group: latentDim });
   builder.linear('R', rank, queryRank, [segment(weights.qB, q), ...(indexer?.queries ?? [])]);
   builder.op('latentStore', { in: latent.offset, dim: latentDim, latent: offsets.latent });
   builder.op('groupedLinear', {
@@ -141,11 +142,6 @@ export function latentAttention(
     rowOffset: keyDim,
   });
   builder.linear('R', o, heads * valueDim, [segment(weights.o, y)]);
-}
-
-function normInPlace(c: GlmPlanContext, buffer: PlanBuffer, gain: number): void {
-  const { offset, width } = buffer;
-  c.builder.op('norm', { rows: 0, in: offset, out: offset, width, group: width, gain, eps: c.config.rmsNormEps });
 }
 
 /** The indexer's buffers, and how they are filled: from the layer's input, and from the normed query rank. */

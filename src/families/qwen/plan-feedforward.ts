@@ -2,7 +2,8 @@
  * The feed-forward blocks as ops: the mixture of experts with its shared expert, and the dense SwiGLU.
  */
 import type { PlanBuffer } from '../../engine/plan/builder.js';
-import { gatedMlp, routedExperts, segment } from '../plan-experts.js';
+import { gatedMlp, routedExperts } from '../plan-experts.js';
+import { segment } from '../plan-rows.js';
 import type { BoundSwiglu } from '../weight-binder.js';
 import type { BoundMoe } from './bind.js';
 import type { PlanContext } from './plan-context.js';

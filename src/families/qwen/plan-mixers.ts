@@ -2,7 +2,7 @@
  * The token mixers as ops: gated DeltaNet, and attention with its output gate, sparse (with the indexer) or dense.
  */
 import type { PlanBuffer } from '../../engine/plan/builder.js';
-import { segment } from '../plan-experts.js';
+import { segment } from '../plan-rows.js';
 import type { BoundAttention, BoundLinearAttention } from './bind.js';
 import { stashName } from './plan-buffers.js';
 import type { PlanContext } from './plan-context.js';

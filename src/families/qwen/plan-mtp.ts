@@ -9,7 +9,7 @@ import { PlumblineError } from '../../errors.js';
 import type { Plan, PlanBuilder, PlanBuffer } from '../../engine/plan/builder.js';
 import { WeightTable } from '../../engine/plan/weight-table.js';
 import { LOGITS, RESIDUAL } from '../plan-buffers.js';
-import { segment } from '../plan-experts.js';
+import { segment } from '../plan-rows.js';
 import { missing, PlanContext, type QwenPlanOptions } from './plan-context.js';
 import { mixtureOfExperts } from './plan-feedforward.js';
 import { appendToCache, sparseOrDenseAttention } from './plan-mixers.js';
