@@ -84,6 +84,7 @@ const pl_kernels PL_JOIN(pl_kernels_, PL_ISA) = {
             [OP_PLE_ADD] = {{ple_add_prepare, ple_add_work}},
             [OP_GATHER] = {{gather_prepare, gather_work}},
             [OP_TAP] = {{tap_prepare, tap_work}},
+            [OP_EMBED_GREEDY] = {{embed_greedy_prepare, embed_greedy_work}},
         },
     .scratch_bytes = scratch_bytes,
     .read_sum = read_sum,

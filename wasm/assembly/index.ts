@@ -36,5 +36,5 @@ export { linear, linearUnit } from './ops/linear';
 export { moeCombine, moeDown, moeUp } from './ops/moe';
 export { attentionPrep, indexBlocks, indexPrep } from './ops/prep';
 export { moeGroup, router } from './ops/router';
-export { add, embed, gatedNorm, norm, pleAdd, swiglu } from './ops/rows';
+export { add, embed, embedGreedy, gatedNorm, norm, pleAdd, swiglu } from './ops/rows';
 export { hcAct, hcMix, hcWrite, pleGate } from './ops/streams';

@@ -35,6 +35,8 @@ import {
   add,
   addWork,
   embed,
+  embedGreedy,
+  embedGreedyWork,
   embedWork,
   gatedNorm,
   gatedNormWork,
@@ -159,6 +161,7 @@ function runOp(op: i32): void {
     case plan.OP_PLE_ADD: return pleAdd();
     case plan.OP_GATHER: return gather();
     case plan.OP_TAP: return tap();
+    case plan.OP_EMBED_GREEDY: return embedGreedy();
     default: unreachable(); // the program was checked when it was loaded
   }
 }
@@ -167,6 +170,7 @@ function runOp(op: i32): void {
 function workOf(op: i32): f64 {
   switch (op) {
     case plan.OP_EMBED: return embedWork();
+    case plan.OP_EMBED_GREEDY: return embedGreedyWork();
     case plan.OP_NORM: return normWork();
     case plan.OP_LINEAR: return linearWork();
     case plan.OP_HC_ACT: return hcActWork();

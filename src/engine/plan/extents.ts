@@ -153,6 +153,11 @@ const RULES: BufferRules = {
     in: { access: 'in', words: (op, rows) => rows * op.width },
     out: { access: 'out', words: (op, rows) => rows * op.width },
   },
+  embedGreedy: {
+    logits: { access: 'in', words: (op, rows) => rows * op.vocab },
+    outIds: { access: 'out', type: 'i32', words: (_, rows) => rows },
+    out: { access: 'out', words: (op, rows) => rows * op.width * op.copies },
+  },
 };
 
 /** The workspace extents of an op for these row counts; buffers that are absent (-1) have none. */

@@ -67,6 +67,7 @@ class TrafficCounter {
     const rows = this.#rows;
     switch (op.name) {
       case 'embed':
+      case 'embedGreedy':
         return { weightBytes: rows * op.fields.width * this.#bytes(op.fields.weight) };
       case 'norm':
         return { weightBytes: this.#rowCount(op.fields.rows) === 0 ? 0 : op.fields.width * FLOAT };

@@ -21,7 +21,7 @@ import { indexBlocks, indexPrep, indexSelect } from './indexer.js';
 import { asUint16, ReferenceMemory } from './memory.js';
 import { moeCombine, moeDown, moeGroup, moeUp, router } from './moe.js';
 import { pleAdd, pleGate } from './ple.js';
-import { add, embed, gather, linear, norm, swiglu, tap } from './rows.js';
+import { add, embed, embedGreedy, gather, linear, norm, swiglu, tap } from './rows.js';
 
 type OpFunction<Name extends OpName> = (
   op: OpFields<Name>,
@@ -56,6 +56,7 @@ export const REFERENCE_OPS: { readonly [Name in OpName]: OpFunction<Name> } = {
   pleAdd,
   gather,
   tap,
+  embedGreedy,
 };
 
 class ReferencePlan implements LoadedPlan {
