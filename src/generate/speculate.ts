@@ -4,14 +4,22 @@
  * Between rounds the trunk holds n tokens, `hidden` is the stream of the last of them, and either `pending` is a token
  * already emitted but not yet forwarded, or `frontier` is the row that the next primary comes from. The draft head holds
  * the rows up to n - 1, row t pairing the stream of token t with token t + 1, but for the last few: those are `owed`, and
- * go into the head with the first draft of the next round.
+ * go into the head with the first draft of the next round. A partly accepted window is committed together with that
+ * draft: the head does not need the trunk, so neither waits for the other.
  *
  * Invariants: states are values, so a refused draft leaves no trace; a round that raises has emitted nothing but a primary
  * from its own valid row; every row is checked before an id is made from it; all references are held in one place and
  * given back once.
  */
 import { PlumblineError } from '../errors.js';
-import type { DraftHead, ForwardResult, SequenceState } from '../engine/model.js';
+import type {
+  CommitRequest,
+  DraftHead,
+  DraftResult,
+  DraftStep,
+  ForwardResult,
+  SequenceState,
+} from '../engine/model.js';
 import type { SampledToken } from '../sample/sampler.js';
 import type { DraftChoice, SpeculativeSampler, TokenOrigin, WindowOutcome } from '../sample/speculation.js';
 import type { TokenId } from '../sample/token-id.js';
@@ -24,7 +32,7 @@ import { OwedRows, type HeadRows } from './owed-rows.js';
 import type { SpeculationStats, Step, TokenSequence, TurnEnd, Work, WorkResult } from './sequence.js';
 import { nextPromptChunk } from './prompt-chunk.js';
 import { RoundCounts } from './round-counts.js';
-import { draftOf, forwardOf, wrongKind, type Round, type Stage } from './speculative-stage.js';
+import { draftOf, forwardOf, wrongKind, type DueCommit, type Round, type Stage } from './speculative-stage.js';
 
 export interface SpeculativeOptions extends Omit<AutoregressiveOptions, 'sampler'> {
   readonly sampler: SpeculativeSampler;
@@ -47,6 +55,8 @@ export class SpeculativeSequence implements TokenSequence {
   #pending: TokenId | undefined;
   #frontier: Float32Array | undefined;
   #hidden: Float32Array | undefined;
+  /** The partly accepted window that the trunk is still to be committed to. */
+  #due: DueCommit | undefined;
   readonly #owed = new OwedRows();
   #ended = false;
 
@@ -88,6 +98,7 @@ export class SpeculativeSequence implements TokenSequence {
 
   get work(): Work | undefined {
     const stage = this.#stage;
+    if (this.#due && this.#committing) return { kind: 'commit', request: this.#commitRequest(this.#due) };
     switch (stage.at) {
       case 'prompt':
         return this.#promptWork();
@@ -100,7 +111,9 @@ export class SpeculativeSequence implements TokenSequence {
             state: this.#held.get(stage.round.drafts.length === 0 ? 'head' : 'draft'),
             ...this.#owed.with(stage.token, stage.hidden),
             output: 'last',
+            drafts: this.#o.sampler.greedyDrafts ? stage.round.depth - stage.round.drafts.length : 1,
           },
+          commit: this.#due && this.#commitRequest(this.#due),
         };
       case 'verify':
         return {
@@ -112,16 +125,6 @@ export class SpeculativeSequence implements TokenSequence {
             logits: 'all',
             hidden: 'all',
             revocable: stage.round.drafts.length > 0,
-          },
-        };
-      case 'commit':
-        return {
-          kind: 'commit',
-          request: {
-            before: this.#held.get('trunk'),
-            after: this.#held.get('verified'),
-            window: stage.window,
-            keep: stage.keep,
           },
         };
       case 'append':
@@ -141,6 +144,11 @@ export class SpeculativeSequence implements TokenSequence {
 
   take(result: WorkResult): readonly Step[] {
     const stage = this.#stage;
+    if (this.#due && this.#committing) {
+      if (result.kind !== 'commit') throw wrongKind(result, 'commit');
+      this.#takeCommitted(result.state);
+      return [];
+    }
     switch (stage.at) {
       case 'prompt':
         return this.#takePrompt(forwardOf(result));
@@ -152,12 +160,6 @@ export class SpeculativeSequence implements TokenSequence {
         return this.#takeDraft(stage.round, result);
       case 'verify':
         return this.#takeVerified(stage.round, forwardOf(result));
-      case 'commit':
-        if (result.kind !== 'commit') throw wrongKind(result, 'commit');
-        this.#held.replace('trunk', result.state);
-        this.#held.drop('verified');
-        this.#counts.committed();
-        return this.#appendOrNext();
       case 'append':
         this.#held.replace('head', draftOf(result).state);
         this.#owed.settle();
@@ -176,13 +178,14 @@ export class SpeculativeSequence implements TokenSequence {
 
   stop(): void {
     this.#ended = true;
-    // A closing turn still needs the commit of its last round; a round just begun it does not.
-    const closing = this.#o.closingForward === true && (this.#stage.at === 'commit' || this.#stage.at === 'append');
+    // A closing turn still needs the rows owed to the head; a round just begun it does not.
+    const closing = this.#o.closingForward === true && this.#stage.at === 'append';
     if (!closing && this.#stage.at !== 'ended') this.#stage = this.#closingStage();
   }
 
   release(): void {
     this.#stage = { at: 'ended' };
+    this.#due = undefined;
     this.#held.release();
   }
 
@@ -267,25 +270,50 @@ export class SpeculativeSequence implements TokenSequence {
   }
 
   #takeDraft(round: Round, result: WorkResult): readonly Step[] {
-    const { state, logits, hidden } = draftOf(result);
-    const depth = round.drafts.length;
-    if (depth === 0) {
+    const { state, logits, hidden, further = [] } = draftOf(result);
+    if (result.kind === 'draft' && result.committed) this.#takeCommitted(result.committed);
+    if (round.drafts.length === 0) {
       this.#held.set('primary-head', state.retain());
       this.#owed.settle();
     }
     this.#held.replace('draft', state);
-    if (!logits || !hidden) throw new PlumblineError('internal_error', 'a draft forward returned no row');
-    const choice = this.#o.sampler.draft(logits, {
+    const steps = [...further];
+    try {
+      this.#takeRows(round, { logits, hidden }, steps);
+    } finally {
+      for (const step of steps) step.state.release();
+    }
+    return [];
+  }
+
+  /** Chooses a draft from each row in turn, for as long as the head went on with what was chosen; takes steps it uses. */
+  #takeRows(round: Round, first: Pick<DraftResult, 'logits' | 'hidden'>, steps: DraftStep[]): void {
+    for (let { logits, hidden } = first; ;) {
+      if (!logits || !hidden) throw new PlumblineError('internal_error', 'a draft forward returned no row');
+      const { tokenId } = this.#draft(round, logits);
+      if (round.drafts.length === round.depth) {
+        this.#stage = { at: 'verify', round };
+        return;
+      }
+      const [next] = steps;
+      if (next?.token !== tokenId) {
+        this.#stage = { at: 'draft', round, token: tokenId, hidden };
+        return;
+      }
+      steps.shift();
+      this.#held.replace('draft', next.state);
+      ({ logits, hidden } = next);
+    }
+  }
+
+  #draft(round: Round, row: Float32Array): DraftChoice {
+    const choice = this.#o.sampler.draft(row, {
       site: 'draft',
       phase: 'draft',
-      step: this.#completionTokens + depth,
+      step: this.#completionTokens + round.drafts.length,
     });
     round.drafts.push(choice);
-    this.#stage =
-      round.drafts.length < round.depth
-        ? { at: 'draft', round, token: choice.tokenId, hidden }
-        : { at: 'verify', round };
-    return [];
+    return choice;
   }
 
   #takeVerified(round: Round, result: ForwardResult): readonly Step[] {
@@ -314,8 +342,27 @@ export class SpeculativeSequence implements TokenSequence {
     }
     const { window } = result;
     if (!window) throw new PlumblineError('internal_error', 'a verify forward returned no window');
-    this.#stage = { at: 'commit', window, keep: 1 + kept };
-    return steps;
+    this.#due = { window, keep: 1 + kept };
+    return [...steps, ...this.#appendOrNext()];
+  }
+
+  // ---- commit ----
+
+  /** Whether a due commit comes by itself: before all that needs the trunk, and before the end of a closing turn. */
+  get #committing(): boolean {
+    const { at } = this.#stage;
+    return at === 'ended' ? this.#o.closingForward === true : at !== 'draft';
+  }
+
+  #commitRequest({ window, keep }: DueCommit): CommitRequest {
+    return { before: this.#held.get('trunk'), after: this.#held.get('verified'), window, keep };
+  }
+
+  #takeCommitted(state: SequenceState): void {
+    this.#held.replace('trunk', state);
+    this.#held.drop('verified');
+    this.#due = undefined;
+    this.#counts.committed();
   }
 
   /** The pairs that the head lacks after a round: the primary's, unless a draft forward made it, and the accepted. */

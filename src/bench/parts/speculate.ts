@@ -238,6 +238,7 @@ function forcedDrafts(
     greedy: sampler.greedy,
     acceptance: sampler.acceptance,
     penalised: sampler.penalised,
+    greedyDrafts: false, // they are what is forced
     next: (row, context) => sampler.next(row, context),
     accept: (window) => sampler.accept(window),
     draft(row, context) {

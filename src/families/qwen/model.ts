@@ -18,7 +18,7 @@ import type { WeightTable } from '../../engine/plan/weight-table.js';
 import { stateLimits } from '../../engine/state/sequence-state.js';
 import type { BoundQwen } from './bind.js';
 import type { QwenConfig } from './config-types.js';
-import { DraftHead } from './draft-head.js';
+import { DraftHead, MOST_LINKS } from './draft-head.js';
 import { qwenLaws } from './laws.js';
 import { draftStateLayout, qwenStateLayout } from './state-layout.js';
 import { MAX_WINDOW, QwenTrunk, type PleTable, type Taps } from './trunk.js';
@@ -45,8 +45,8 @@ export interface QwenModelOptions {
 
 /** Values of a trunk state that a sequence holds at most: before a window, behind it, and behind its kept tokens. */
 export const TRUNK_VALUES = 3;
-/** Of a head state: committed, behind the primary, behind the newest draft, and behind the one in the making. */
-const HEAD_VALUES = 4;
+/** Of a head state: committed, behind the primary, behind the newest draft, and those of a chain in the making. */
+const HEAD_VALUES = 3 + MOST_LINKS;
 
 export class QwenModel implements LanguageModel {
   readonly family: string;
@@ -159,19 +159,19 @@ export class QwenModel implements LanguageModel {
         hiddenWidth: this.trunk.hiddenWidth,
         newState: () => head.newState(),
         forward: async (batch, { signal }) => {
-          for (const { state, tokens } of batch) this.#checkTokens(state, tokens);
+          for (const { state, tokens, drafts = 1 } of batch) this.#checkTokens(state, tokens, drafts - 1);
           return head.forward(batch, signal);
         },
       },
     };
   }
 
-  #checkTokens(state: SequenceState, tokens: readonly number[] | Int32Array): void {
+  #checkTokens(state: SequenceState, tokens: readonly number[] | Int32Array, further = 0): void {
     if (tokens.length === 0) throw new PlumblineError('internal_error', 'a forward was asked for no tokens');
-    if (state.length + tokens.length > this.contextLength) {
+    if (state.length + tokens.length + further > this.contextLength) {
       throw new PlumblineError(
         'context_length_exceeded',
-        `${state.length} + ${tokens.length} tokens pass the context of ${this.contextLength}`,
+        `${state.length} + ${tokens.length + further} tokens pass the context of ${this.contextLength}`,
       );
     }
     for (const token of tokens) {
