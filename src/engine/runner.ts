@@ -306,9 +306,10 @@ function contextOf({ parts, cached: { plan } }: PlannedCall, link: number, memor
   };
 }
 
-/** Rows `first` … `first + count - 1` of a buffer of rows, as copies. */
+/** Rows `first` … `first + count - 1` of a buffer of rows, as parts of one copy: memory is taken once. */
 export function copyRows(buffer: Float32Array, width: number, first: number, count: number): Float32Array[] {
-  return Array.from({ length: count }, (_, i) => buffer.slice((first + i) * width, (first + i + 1) * width));
+  const copy = buffer.slice(first * width, (first + count) * width);
+  return Array.from({ length: count }, (_, i) => copy.subarray(i * width, (i + 1) * width));
 }
 
 function throwIfAborted(signal: AbortSignal | undefined): void {

@@ -1,5 +1,5 @@
 /**
- * Rows of a table that is too large to load: a few positioned reads for the rows that are asked for, and nothing else.
+ * Rows of a table that may be too large to load: a few positioned reads for the rows that are asked for, and nothing else.
  *
  * The table lies in one or several pieces that are stacked in the order given; row ids index the stack. A request is
  * answered in table order: equal ids are read once, and neighbours closer than the source's merge gap share a read.
@@ -9,7 +9,7 @@
  */
 import { PlumblineError } from '../errors.js';
 import { FLOAT_BYTES, floatWords, widen } from './convert.js';
-import type { ByteSource } from './file.js';
+import { memorySource, type ByteSource } from './file.js';
 import type { FloatDtype } from './tensor.js';
 
 /** A run of rows in a byte source; rows follow each other without padding. */
@@ -22,10 +22,23 @@ export interface TablePiece {
   readonly dtype: FloatDtype;
 }
 
+/** A table of at most so many bytes is held in memory: the calls that read a row cost more than the row. */
+const SMALL_TABLE_BYTES = 16 * 1024 * 1024;
 /** Most bytes of one read. */
 const MAX_SPAN_BYTES = 256 * 1024;
 /** How long `gather` may hold the event loop at a time, in milliseconds. */
 const SLICE_MS = 4;
+
+/** The pieces of a table of `width` columns; those of a small table as copies in memory, read now. */
+export function heldIfSmall(pieces: readonly TablePiece[], width: number): readonly TablePiece[] {
+  const sizes = pieces.map(({ rows, dtype }) => rows * width * FLOAT_BYTES[dtype]);
+  if (sizes.reduce((sum, size) => sum + size, 0) > SMALL_TABLE_BYTES) return pieces;
+  return pieces.map((piece, i) => {
+    const bytes = new Uint8Array(sizes[i]!);
+    piece.source.read(piece.byteOffset, bytes);
+    return { ...piece, source: memorySource(bytes), byteOffset: 0 };
+  });
+}
 
 export class RowTable {
   readonly rowCount: number;

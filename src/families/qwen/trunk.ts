@@ -73,11 +73,11 @@ export function maxHeadRows(vocabSize: number, maxRows: number): number {
 /** Which part of the model a plan runs. */
 type Group = 'trunk' | 'revocable' | 'commit';
 
-/** What the recurrences of a window were fed: rows of every stash buffer, by its name. */
+/** What the recurrences of a window were fed: its rows of every stash buffer, one buffer after the other. */
 class StashedWindow implements VerifiedWindow {
   constructor(
     readonly tokens: number,
-    readonly rows: ReadonlyMap<string, Float32Array>,
+    readonly rows: Float32Array,
   ) {}
 }
 
@@ -86,12 +86,14 @@ export class QwenTrunk {
   readonly #store: StateStore;
   readonly #plans: PlanCache;
   readonly #runner: Runner;
+  readonly #stashed: ReturnType<typeof stashBuffers>;
   /** Elements of the residual of one token: all streams. */
   readonly hiddenWidth: number;
 
   constructor(options: TrunkOptions) {
     const { config, backend, maxRows } = options;
     this.#o = options;
+    this.#stashed = stashBuffers(config);
     this.hiddenWidth = (config.family === 'qwen4_exp' ? config.hyperConnections.streams : 1) * config.hiddenSize;
     this.#store = new StateStore(backend, options.state.layout, options.limits);
     this.#plans = new PlanCache(backend, (key) => this.buildPlan(key));
@@ -188,12 +190,14 @@ export class QwenTrunk {
       },
       plan: (rows) => this.#plans.get(this.planKey({ group: 'commit', lowering: 'standalone', rows, outRows: 0 })),
       fillInputs: (call) => {
-        for (const { name, width } of stashBuffers(this.#o.config)) {
+        let before = 0; // words of a token in the buffers before
+        for (const { name, width } of this.#stashed) {
           const buffer = call.buffer(name);
           for (const { index, row, tokens } of call.parts) {
-            const { rows } = batch[index]!.window as StashedWindow;
-            buffer.set(rows.get(name)!.subarray(0, tokens.length * width), row * width);
+            const { rows, tokens: count } = batch[index]!.window as StashedWindow;
+            buffer.set(rows.subarray(count * before, count * before + tokens.length * width), row * width);
           }
+          before += width;
         }
       },
     });
@@ -272,9 +276,11 @@ export class QwenTrunk {
   }
 
   #stash(call: CallContext, row: number, count: number): StashedWindow {
-    const rows = new Map<string, Float32Array>();
-    for (const { name, width } of stashBuffers(this.#o.config)) {
-      rows.set(name, call.buffer(name).slice(row * width, (row + count) * width));
+    const rows = new Float32Array(count * this.#stashed.reduce((sum, { width }) => sum + width, 0));
+    let at = 0;
+    for (const { name, width } of this.#stashed) {
+      rows.set(call.buffer(name).subarray(row * width, (row + count) * width), at);
+      at += count * width;
     }
     return new StashedWindow(count, rows);
   }
