@@ -12,14 +12,7 @@
  * given back once.
  */
 import { PlumblineError } from '../errors.js';
-import type {
-  CommitRequest,
-  DraftHead,
-  DraftResult,
-  DraftStep,
-  ForwardResult,
-  SequenceState,
-} from '../engine/model.js';
+import type { DraftHead, ForwardResult, SequenceState } from '../engine/model.js';
 import type { SampledToken } from '../sample/sampler.js';
 import type { DraftChoice, SpeculativeSampler, TokenOrigin, WindowOutcome } from '../sample/speculation.js';
 import type { TokenId } from '../sample/token-id.js';
@@ -28,11 +21,12 @@ import type { AutoregressiveOptions } from './autoregressive.js';
 import type { ContextCopy } from './context-copy.js';
 import type { DepthPolicy } from './depth-policy.js';
 import { HeldStates } from './held-states.js';
-import { OwedRows, type HeadRows } from './owed-rows.js';
+import { OwedRows } from './owed-rows.js';
 import type { SpeculationStats, Step, TokenSequence, TurnEnd, Work, WorkResult } from './sequence.js';
-import { nextPromptChunk } from './prompt-chunk.js';
 import { RoundCounts } from './round-counts.js';
+import { chooseDrafts } from './speculative-drafts.js';
 import { draftOf, forwardOf, wrongKind, type DueCommit, type Round, type Stage } from './speculative-stage.js';
+import { commitOf, workOf } from './speculative-work.js';
 
 export interface SpeculativeOptions extends Omit<AutoregressiveOptions, 'sampler'> {
   readonly sampler: SpeculativeSampler;
@@ -97,49 +91,14 @@ export class SpeculativeSequence implements TokenSequence {
   }
 
   get work(): Work | undefined {
-    const stage = this.#stage;
-    if (this.#due && this.#committing) return { kind: 'commit', request: this.#commitRequest(this.#due) };
-    switch (stage.at) {
-      case 'prompt':
-        return this.#promptWork();
-      case 'append-prompt':
-        return this.#appendWork(stage);
-      case 'draft':
-        return {
-          kind: 'draft',
-          request: {
-            state: this.#held.get(stage.round.drafts.length === 0 ? 'head' : 'draft'),
-            ...this.#owed.with(stage.token, stage.hidden),
-            output: 'last',
-            drafts: this.#o.sampler.greedyDrafts ? stage.round.depth - stage.round.drafts.length : 1,
-          },
-          commit: this.#due && this.#commitRequest(this.#due),
-        };
-      case 'verify':
-        return {
-          kind: 'forward',
-          phase: 'verify',
-          request: {
-            state: this.#held.get('trunk'),
-            tokens: [stage.round.primary, ...stage.round.drafts.map(({ tokenId }) => tokenId)],
-            logits: 'all',
-            hidden: 'all',
-            revocable: stage.round.drafts.length > 0,
-          },
-        };
-      case 'append':
-        return this.#appendWork(this.#owed.rows);
-      case 'closing-append':
-        return this.#appendWork(this.#owed.with(stage.last, this.#stream()));
-      case 'closing-forward':
-        return {
-          kind: 'forward',
-          phase: 'final-primary',
-          request: { state: this.#held.get('trunk'), tokens: [stage.last], logits: 'last', hidden: 'last' },
-        };
-      case 'ended':
-        return undefined;
-    }
+    if (this.#due && this.#committing) return { kind: 'commit', request: commitOf(this.#held, this.#due) };
+    return workOf(this.#stage, {
+      options: this.#o,
+      held: this.#held,
+      owed: this.#owed,
+      due: this.#due,
+      stream: () => this.#stream(),
+    });
   }
 
   take(result: WorkResult): readonly Step[] {
@@ -197,15 +156,6 @@ export class SpeculativeSequence implements TokenSequence {
   }
 
   // ---- prompt ----
-
-  #promptWork(): Work {
-    const request = nextPromptChunk(this.#held.get('trunk'), this.#o.promptTokens, this.#o.prefillChunk);
-    return {
-      kind: 'forward',
-      phase: 'prefill',
-      request: { ...request, hidden: this.#o.head ? 'all' : request.logits },
-    };
-  }
 
   #takePrompt(result: ForwardResult): readonly Step[] {
     const { promptTokens, head } = this.#o;
@@ -277,43 +227,18 @@ export class SpeculativeSequence implements TokenSequence {
       this.#owed.settle();
     }
     this.#held.replace('draft', state);
-    const steps = [...further];
-    try {
-      this.#takeRows(round, { logits, hidden }, steps);
-    } finally {
-      for (const step of steps) step.state.release();
-    }
+    const { token, stream } = chooseDrafts(
+      this.#o.sampler,
+      round,
+      { logits, hidden, further },
+      {
+        step: this.#completionTokens,
+        keep: (newest) => this.#held.replace('draft', newest),
+      },
+    );
+    this.#stage =
+      round.drafts.length < round.depth ? { at: 'draft', round, token, hidden: stream } : { at: 'verify', round };
     return [];
-  }
-
-  /** Chooses a draft from each row in turn, for as long as the head went on with what was chosen; takes steps it uses. */
-  #takeRows(round: Round, first: Pick<DraftResult, 'logits' | 'hidden'>, steps: DraftStep[]): void {
-    for (let { logits, hidden } = first; ;) {
-      if (!logits || !hidden) throw new PlumblineError('internal_error', 'a draft forward returned no row');
-      const { tokenId } = this.#draft(round, logits);
-      if (round.drafts.length === round.depth) {
-        this.#stage = { at: 'verify', round };
-        return;
-      }
-      const [next] = steps;
-      if (next?.token !== tokenId) {
-        this.#stage = { at: 'draft', round, token: tokenId, hidden };
-        return;
-      }
-      steps.shift();
-      this.#held.replace('draft', next.state);
-      ({ logits, hidden } = next);
-    }
-  }
-
-  #draft(round: Round, row: Float32Array): DraftChoice {
-    const choice = this.#o.sampler.draft(row, {
-      site: 'draft',
-      phase: 'draft',
-      step: this.#completionTokens + round.drafts.length,
-    });
-    round.drafts.push(choice);
-    return choice;
   }
 
   #takeVerified(round: Round, result: ForwardResult): readonly Step[] {
@@ -352,10 +277,6 @@ export class SpeculativeSequence implements TokenSequence {
   get #committing(): boolean {
     const { at } = this.#stage;
     return at === 'ended' ? this.#o.closingForward === true : at !== 'draft';
-  }
-
-  #commitRequest({ window, keep }: DueCommit): CommitRequest {
-    return { before: this.#held.get('trunk'), after: this.#held.get('verified'), window, keep };
   }
 
   #takeCommitted(state: SequenceState): void {
@@ -431,10 +352,6 @@ export class SpeculativeSequence implements TokenSequence {
     this.#pending = undefined;
     this.#stage = { at: 'ended' };
     return [{ kind: 'closed' }];
-  }
-
-  #appendWork({ tokens, hidden }: HeadRows): Work {
-    return { kind: 'draft', request: { state: this.#held.get('head'), tokens, hidden, output: 'none' } };
   }
 
   #stream(): Float32Array {
