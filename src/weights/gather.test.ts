@@ -160,6 +160,20 @@ test('a small table is read once, piece by piece; a larger one only where rows a
   const expected = [10, 0, 4].flatMap((row) => rowValues(row, 4));
   assert.deepEqual([...out], expected);
   assert.deepEqual(sources.map(({ reads, bytesRead }) => [reads, bytesRead]).flat(), [1, 5 * 4 * 2, 1, 6 * 4 * 4]);
+  const many = Array.from({ length: 5000 }, (_, i) => (i * 7) % 11); // more than are copied at a time
+  const wide = new Float32Array(5000 * 4);
+  table.rows(many, wide);
+  assert.deepEqual(
+    [...wide],
+    many.flatMap((row) => rowValues(row, 4)),
+  );
+  for (const [ids, words] of [
+    [[11], 4],
+    [[1.5], 4],
+    [[1], 5],
+  ] as const) {
+    assert.throws(() => table.rows([...ids], new Float32Array(words)), PlumblineError);
+  }
   const large = { ...first, rows: 8 * 1024 * 1024 };
   assert.equal(heldIfSmall([large], 4)[0], large);
 });
