@@ -108,6 +108,11 @@ export interface DraftRequest {
   readonly hidden: readonly Float32Array[];
   /** `none`: the rows are only appended to the head's cache. `last`: logits and hidden of the last row. */
   readonly output: 'none' | 'last';
+  /**
+   * With `last`: rows wanted in all, default 1. Each further one comes from the most likely token of the row before it
+   * (the lowest id of equals) and the head's own stream, as if they had been asked for one by one.
+   */
+  readonly drafts?: number | undefined;
 }
 
 export interface DraftResult {
@@ -115,6 +120,18 @@ export interface DraftResult {
   readonly logits?: Float32Array | undefined;
   /** The head's own stream before its mixer: what the next recursion step takes. */
   readonly hidden?: Float32Array | undefined;
+  /** The further rows, in order; there may be fewer than were wanted. */
+  readonly further?: readonly DraftStep[] | undefined;
+}
+
+/** A row that the head went on to by itself. */
+export interface DraftStep {
+  /** The token that was appended: the most likely one of the row before. */
+  readonly token: number;
+  /** The value behind it. The caller owns one reference. */
+  readonly state: SequenceState;
+  readonly logits: Float32Array;
+  readonly hidden: Float32Array;
 }
 
 export interface CommitRequest {

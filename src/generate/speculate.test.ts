@@ -12,6 +12,7 @@ const sampler: SpeculativeSampler = {
   seed: 0n,
   greedy: true,
   penalised: false,
+  greedyDrafts: true,
   acceptance: 'plain',
   next: never,
   draft: never,

@@ -24,12 +24,17 @@ export type Stage =
   | { readonly at: 'append-prompt'; readonly tokens: readonly number[]; readonly hidden: readonly Float32Array[] }
   | { readonly at: 'draft'; readonly round: Round; readonly token: number; readonly hidden: Float32Array }
   | { readonly at: 'verify'; readonly round: Round }
-  | { readonly at: 'commit'; readonly window: VerifiedWindow; readonly keep: number }
   /** So many rows are owed to the head that they go in by themselves. */
   | { readonly at: 'append' }
   /** The turn has ended; a pending token may still be due to be forwarded. */
   | { readonly at: 'closing-append' | 'closing-forward'; readonly last: TokenId }
   | { readonly at: 'ended' };
+
+/** A partly accepted window that the trunk is not committed to yet. */
+export interface DueCommit {
+  readonly window: VerifiedWindow;
+  readonly keep: number;
+}
 
 /** The forward's result that a stage waits for. */
 export function forwardOf(result: WorkResult): ForwardResult {

@@ -72,6 +72,7 @@ function hookedSpeculative(sampler: SpeculativeSampler, request: GenerationReque
     greedy: sampler.greedy,
     acceptance: sampler.acceptance,
     penalised: sampler.penalised,
+    greedyDrafts: sampler.greedyDrafts,
     draft(row, context) {
       hook(row, context, request);
       return sampler.draft(row, context);

@@ -356,6 +356,14 @@ export const OPS = {
     fields: fields('in:buffer dim latent:page'),
     doc: 'Each row to the page of its position, layout [pageTokens, dim] at `latent`, kv type.',
   },
+  embedGreedy: {
+    code: 45,
+    fields: fields('logits:buffer vocab outIds:buffer out:buffer width copies weight:weight'),
+    doc:
+      'R rows. id = the lowest index of the greatest of logits [vocab] by `>` from -inf, 0 where none is greater; a NaN is ' +
+      'greater than nothing. outIds: int32, one a row. out[row] = A(weight[id]) written `copies` times, as in embed; weight ' +
+      'has at least `vocab` rows. So a plan can go on from the row that the plan before it left in the workspace.',
+  },
 } as const satisfies Record<string, OpSpec>;
 
 export type OpName = keyof typeof OPS;

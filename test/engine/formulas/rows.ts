@@ -97,6 +97,14 @@ export const ROW_FORMULAS: FormulaTable = {
     const chosen = c.rows.filter(({ sequence, at }) => sequence.outRows.includes(at));
     return { 'gather.out': chosen.flatMap(({ row }) => input[row]!) };
   },
+  embedGreedy: (c) => {
+    const table = cut(c.weight('weight'), c.n('width'));
+    const ids = c.buffer('logits', c.n('vocab')).map((row) => row.indexOf(Math.max(...row)));
+    return {
+      'embedGreedy.outIds': ids,
+      'embedGreedy.out': ids.flatMap((id) => Array.from({ length: c.n('copies') }, () => table[id]!.map(c.A)).flat()),
+    };
+  },
   tap: (c) => ({ 'tap.out': c.buffer('in', c.n('width')).flat() }),
 };
 
