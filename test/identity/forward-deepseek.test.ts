@@ -4,11 +4,15 @@
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { openBackend } from '../../src/engine/backends/open-backend.js';
 import type { PagedState } from '../../src/engine/state/sequence-state.js';
 import { PlumblineError } from '../../src/errors.js';
-import { forkIdentityTests, forwardIdentityTests, tokensOf } from '../support/forward-identity.js';
+import { loadModel } from '../../src/families/load.js';
+import { bytesOf, forkIdentityTests, forwardIdentityTests, tokensOf } from '../support/forward-identity.js';
 import { DEEPSEEK_GOLDEN_CASES } from '../support/golden.js';
 import { openPagedTestModel } from '../support/models.js';
+import { temporaryFolder } from '../support/repository.js';
+import { writeDeepseekCheckpoint } from '../support/write-deepseek.js';
 
 forwardIdentityTests({ checkpoints: DEEPSEEK_GOLDEN_CASES, dtypes: ['f32'], dtype: 'f32' });
 forkIdentityTests({ checkpoints: DEEPSEEK_GOLDEN_CASES, dtype: 'f32' });
@@ -92,4 +96,34 @@ test('the model hands over the laws of its own sampler and does not speculate', 
     invalidRow: 'ds4-fallback',
   });
   assert.equal('speculation' in model, false);
+});
+
+test('a checkpoint under either spelling of its names gives the same logits', async (t) => {
+  const { backend } = await openBackend('cpu', 1);
+  t.after(() => backend.close());
+  const rows: Buffer[] = [];
+  for (const spelling of ['published', 'rewritten'] as const) {
+    const dir = temporaryFolder(t, 'spelling');
+    writeDeepseekCheckpoint(dir, { spelling, extras: true });
+    const options = {
+      dir,
+      id: spelling,
+      backend,
+      dtype: 'auto',
+      gatePolicy: 'strict' as const,
+      maxRows: 64,
+      sequences: 2,
+    };
+    const { model, report } = await loadModel(options);
+    assert.deepEqual(report.unknownTensors, []);
+    const state = model.newState();
+    const tokens = tokensOf(9, model.vocabSize, 60);
+    const [result] = await model.forward([{ state, tokens, logits: 'all' }], { phase: 'prefill' });
+    rows.push(Buffer.concat(result!.logits.map(bytesOf)));
+    state.release();
+    result!.state.release();
+    await model.close();
+  }
+  assert.ok(rows[0]!.equals(rows[1]!));
+  assert.equal(backend.memory().allocated, 0);
 });
