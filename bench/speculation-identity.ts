@@ -16,8 +16,7 @@ import { AutoregressiveSequence } from '../src/generate/autoregressive.js';
 import { createSequence } from '../src/generate/choose-sequence.js';
 import { openModel } from '../src/http/open-model.js';
 import { embeddedModelFolder } from '../src/http/package-info.js';
-import { CLASS_DEFAULTS } from '../src/sample/resolve-sampling.js';
-import { createSampler, createSpeculativeSampler } from '../src/sample/sampler.js';
+import { createSampler, createSpeculativeSampler, samplingRules } from '../src/sample/sampler.js';
 import { runTimed } from '../src/bench/timed-sequence.js';
 
 const { values } = parseArgs({
@@ -57,7 +56,7 @@ const rowDtype = dtype === 'bf16' ? 'bf16' : 'f32';
 const shape = { vocabSize: model.vocabSize, rowDtype } as const;
 
 async function plain(promptTokens: readonly number[], temperature: number, seed: bigint): Promise<readonly number[]> {
-  const sampler = createSampler('mtplx', { ...CLASS_DEFAULTS, temperature, seed }, shape);
+  const sampler = createSampler('mtplx', { ...samplingRules('mtplx').defaults, temperature, seed }, shape);
   const options = { promptTokens, maxTokens: MOST_TOKENS, stopTokenIds, sampler };
   return (await runTimed(model, new AutoregressiveSequence(model.newState(), options))).tokens;
 }
@@ -69,7 +68,7 @@ async function speculative(
   draftDepth: number,
   contextCopy: boolean,
 ): Promise<readonly number[]> {
-  const settings = { ...CLASS_DEFAULTS, temperature, seed };
+  const settings = { ...samplingRules('mtplx').defaults, temperature, seed };
   const sampler = createSpeculativeSampler('mtplx', settings, { ...shape, acceptance: 'coupled' });
   const options = { promptTokens, maxTokens: MOST_TOKENS, stopTokenIds, sampler };
   return (await runTimed(model, createSequence(model, options, { draftDepth, depthPolicy: 'off', contextCopy })))

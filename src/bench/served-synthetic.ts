@@ -10,6 +10,7 @@ import { packageVersion } from '../http/package-info.js';
 import { createLog } from '../observe/log.js';
 import { Telemetry } from '../observe/telemetry.js';
 import type { BenchSession } from './session.js';
+import { samplingRules } from '../sample/sampler.js';
 import { SILENT } from './token-run.js';
 
 const HOST = '127.0.0.1';
@@ -49,6 +50,7 @@ function servedModel({ synthetic: { model }, backend, scheduler }: BenchSession)
     contextLength: model.contextLength,
     defaultMaxTokens: undefined,
     timeoutMs: undefined,
+    samplingRules: samplingRules(model.laws.sampler),
     stopTokenIds: [],
     build: { version: packageVersion(), backend: backend.name, activationLaw: model.activationLaw },
     encode: (text) => [...Buffer.from(text)].map((byte) => byte % model.vocabSize),

@@ -60,7 +60,13 @@ export interface FamilyLaws {
   /** Which sampler law of sample/laws/ decides ids: Qwen `mtplx`, DeepSeek and GLM `ds4`. */
   readonly sampler: 'mtplx' | 'ds4';
   /** The family's own sampling defaults, below request, server flag and generation_config.json. */
-  readonly samplingDefaults: { readonly temperature: number; readonly topP: number; readonly topK: number };
+  readonly samplingDefaults: {
+    readonly temperature: number;
+    readonly topP: number;
+    readonly topK: number;
+    /** In laws that have it; absent: the default of the law. */
+    readonly minP?: number | undefined;
+  };
   /** What an invalid row of logits does: raise (Qwen) or fall back silently as DS4 does. */
   readonly invalidRow: 'raise' | 'ds4-fallback';
 }

@@ -14,6 +14,7 @@ const sampler: SpeculativeSampler = {
   penalised: false,
   acceptance: 'plain',
   next: never,
+  check: never,
   draft: never,
   accept: never,
 };

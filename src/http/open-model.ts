@@ -16,6 +16,7 @@ import { PlumblineError } from '../errors.js';
 import { loadModel, type FamilyLoadOptions, type LoadedModel } from '../families/load.js';
 import type { LiveFigures } from '../observe/metrics.js';
 import { createSequence, speculationObstacle } from '../generate/choose-sequence.js';
+import { samplingRules } from '../sample/sampler.js';
 import { Scheduler } from '../schedule/scheduler.js';
 import { TextAssembler } from '../tokens/text-assembler.js';
 import { Tokenizer } from '../tokens/tokenizer.js';
@@ -153,6 +154,7 @@ function servedModel(
     contextLength: model.contextLength,
     defaultMaxTokens: options.maxTokens,
     timeoutMs: options.requestTimeoutS > 0 ? options.requestTimeoutS * 1000 : undefined,
+    samplingRules: samplingRules(model.laws.sampler),
     stopTokenIds: [...new Set([...eosTokenIds, ...generation.eosTokenIds, ...padId, ...named])],
     build: { version: packageVersion(), backend: backend.name, activationLaw: model.activationLaw },
     encode: (text) =>
