@@ -8,13 +8,21 @@
 #include "ops-pages.h"
 #include "ops-attention.h"
 #include "ops-index.h"
-#include "ops-recurrent.h"
+#include "ops-conv.h"
+#include "ops-delta.h"
+#include "ops-manifold.h"
+#include "ops-router.h"
+#include "ops-latent.h"
+#include "ops-pool.h"
 
 static int64_t scratch_bytes(const pl_plan *plan, const pl_call *call) {
   int64_t attention = attention_scratch_bytes(plan, call), index = index_scratch_bytes(plan, call);
-  int64_t state = PL_MAX_KEY_DIM * DELTA_COLUMNS * 4, router = PL_MAX_EXPERTS * 4 + PL_MAX_TOP_K * 4;
+  int64_t state = PL_MAX_KEY_DIM * DELTA_COLUMNS * 4, router = ROUTER_SCRATCH;
   int64_t most = attention > index ? attention : index;
+  const int64_t latent = latent_scratch_bytes(plan, call);
+  most = most > latent ? most : latent;
   most += (int64_t)sizeof(pl_dot_scratch);
+  most = most > plan->pool_bytes ? most : plan->pool_bytes;
   most = most > state ? most : state;
   return most > router ? most : router;
 }
@@ -84,6 +92,19 @@ const pl_kernels PL_JOIN(pl_kernels_, PL_ISA) = {
             [OP_PLE_ADD] = {{ple_add_prepare, ple_add_work}},
             [OP_GATHER] = {{gather_prepare, gather_work}},
             [OP_TAP] = {{tap_prepare, tap_work}},
+            [OP_MHC_WEIGHTS] = {{mhc_weights_prepare, mhc_weights_work}},
+            [OP_MHC_SUM] = {{mhc_sum_prepare, mhc_sum_work}},
+            [OP_MHC_WRITE] = {{mhc_write_prepare, mhc_write_work}},
+            [OP_GROUPED_LINEAR] = {{grouped_linear_prepare, grouped_linear_work}},
+            [OP_SCORE_ROUTER] = {{score_router_prepare, score_router_work}},
+            [OP_LAYER_NORM] = {{layer_norm_prepare, layer_norm_work}},
+            [OP_KDA] = {{kda_gates_prepare, kda_gates_work}, {kda_prepare, kda_work}},
+            [OP_ROPE_TAIL] = {{rope_tail_prepare, rope_tail_work}},
+            [OP_POOL] = {{pool_prepare, pool_work}, {pool_keep_prepare, pool_keep_work}},
+            [OP_WINDOW_ATTENTION] = {{window_attention_prepare, window_attention_work},
+                                     {window_keep_prepare, window_keep_work}},
+            [OP_LATENT_ATTENTION] = {{latent_attention_prepare, latent_attention_work}},
+            [OP_LATENT_STORE] = {{latent_store_prepare, latent_store_work}},
         },
     .scratch_bytes = scratch_bytes,
     .read_sum = read_sum,

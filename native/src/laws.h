@@ -171,6 +171,16 @@ INLINE f32x16 v_silu(const pl_plan *plan, f32x16 x) {
   return v_act(plan, v_mul(x, v_sigmoid(x)));
 }
 
+/* silu(gate) * up before its last rounding; with a limit that is not 0 both are clamped first, NaN kept. */
+INLINE f32x16 v_swiglu(const pl_plan *plan, f32x16 gate, f32x16 up, float limit) {
+  if (limit != 0.0f) {
+    const f32x16 most = v_set(limit), least = v_set(-limit);
+    gate = v_select(v_gt(gate, most), most, gate);
+    up = v_select(v_gt(up, most), most, v_select(v_gt(least, up), least, up));
+  }
+  return v_mul(v_silu(plan, gate), up);
+}
+
 /* gate(x) of the op table. */
 INLINE f32x16 v_gate(const pl_plan *plan, f32x16 x, int fused) {
   if (plan->act) return v_table(plan->tables[fused], x);

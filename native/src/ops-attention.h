@@ -81,27 +81,32 @@ INLINE int64_t visible_span(const pl_visible *v, int64_t rank, int64_t most) {
   return n;
 }
 
-/* The tokens of the selected blocks and of the incomplete last block; returns how many. */
-static int64_t list_selected(const int32_t *select, int64_t budget, int64_t block, int64_t position, int32_t *tokens) {
-  const int64_t complete = (position + 1) / block;
-  int64_t n = 0;
+/* The tokens of the selected ones of `complete` blocks; returns how many. */
+static int64_t list_selected(const int32_t *select, int64_t budget, int64_t block, int64_t complete, int32_t *tokens) {
+  int64_t n = 0, next = 0;
   for (int64_t b = 0; b < pl_min(select[0], budget); b++) {
-    if (select[1 + b] < 0 || select[1 + b] >= complete) continue; /* only a foreign list has such entries */
+    if (select[1 + b] < next || select[1 + b] >= complete) continue; /* only a foreign list has such entries */
+    next = select[1 + b] + 1;
     for (int64_t i = 0; i < block; i++) tokens[n++] = (int32_t)(select[1 + b] * block + i);
   }
-  for (int64_t t = complete * block; t <= position; t++) tokens[n++] = (int32_t)t;
   return n;
 }
 
-/* s = A(A(dot) * scale), then p = A(e / total), in place over `count` scores. */
-static void attention_softmax(const pl_plan *plan, float *scores, int64_t count, float scale) {
-  f32x16 most = v_set(-INFINITY);
+/* s = A(A(dot) * scale), in place over `count` scores. */
+static void attention_scale(const pl_plan *plan, float *scores, int64_t count, float scale) {
   const f32x16 factor = v_set(scale);
   FOR_LANES (i, left, count) {
     int lanes = LANES_LEFT(left);
-    f32x16 s = v_act(plan, v_mul(v_act(plan, v_load_n(scores + i, lanes)), factor));
-    v_store_n(scores + i, s, lanes);
-    if (lanes == 16) most = v_select(v_gt(s, most), s, most);
+    v_store_n(scores + i, v_act(plan, v_mul(v_act(plan, v_load_n(scores + i, lanes)), factor)), lanes);
+  }
+}
+
+/* p = A(e / total), in place over `count` scores. */
+static void attention_softmax(const pl_plan *plan, float *scores, int64_t count) {
+  f32x16 most = v_set(-INFINITY);
+  for (int64_t i = 0; i + 16 <= count; i += 16) {
+    f32x16 s = v_load(scores + i);
+    most = v_select(v_gt(s, most), s, most);
   }
   float m = -INFINITY, lanes16[16];
   v_store(lanes16, most);
@@ -212,7 +217,10 @@ static void attention_block(const pl_run *run, const int32_t *op, const pl_atten
     const int64_t budget = op[ATTENTION_BUDGET_BLOCKS];
     const int32_t *select = (const int32_t *)pl_at(run, op[ATTENTION_SELECT], row, 1 + budget);
     if (select[0] != -1) {
-      visible.count = list_selected(select, budget, op[ATTENTION_BLOCK], call->positions[row], list);
+      const int64_t block = op[ATTENTION_BLOCK], complete = visible.count / block;
+      int64_t n = list_selected(select, budget, block, complete, list);
+      for (int64_t t = complete * block; t < visible.count; t++) list[n++] = (int32_t)t;
+      visible.count = n;
       visible.tokens = list;
     }
   }
@@ -232,7 +240,8 @@ static void attention_block(const pl_run *run, const int32_t *op, const pl_atten
   int64_t seen[ATTENTION_ROWS];
   for (int64_t i = 0; i < pairs; i++) {
     seen[i] = visible.tokens ? visible.count : call->positions[row + i / part] + 1;
-    attention_softmax(plan, scores + i * s->stride, seen[i], pl_float(op[ATTENTION_SCALE]));
+    attention_scale(plan, scores + i * s->stride, seen[i], pl_float(op[ATTENTION_SCALE]));
+    attention_softmax(plan, scores + i * s->stride, seen[i]);
   }
 
   memset(o, 0, (size_t)(pairs * o_stride) * 4);

@@ -27,14 +27,15 @@ INLINE float pl_norm_scale(const float *x, int64_t n, float eps) {
   return 1.0f / sqrtf(mean + eps);
 }
 
-/* One normed group; out may be x. */
+/* One normed group, scaled alone without a gain; out may be x. */
 INLINE void pl_norm(const pl_plan *plan, const float *x, float *out, const float *gain, int64_t n, float eps) {
   f32x16 scale = v_set(pl_norm_scale(x, n, eps));
   FOR_LANES (i, left, n) {
     int lanes = LANES_LEFT(left);
     f32x16 y = v_mul(v_load_n(x + i, lanes), scale);
-    if (plan->mtplx) y = v_act(plan, y);
-    v_store_n(out + i, v_act(plan, v_mul(y, v_load_n(gain + i, lanes))), lanes);
+    if (plan->mtplx || !gain) y = v_act(plan, y);
+    if (gain) y = v_act(plan, v_mul(y, v_load_n(gain + i, lanes)));
+    v_store_n(out + i, y, lanes);
   }
 }
 
@@ -75,11 +76,39 @@ static pl_stage norm_prepare(const pl_run *run, const int32_t *op) {
 static void norm_work(const pl_run *run, const int32_t *op, int64_t from, int64_t to, uint8_t *scratch) {
   (void)scratch;
   const int64_t width = op[NORM_WIDTH], group = op[NORM_GROUP], groups = width / group;
-  const float *gain = pl_vector(run, op[NORM_GAIN]);
+  const float *gain = op[NORM_GAIN] < 0 ? NULL : pl_vector(run, op[NORM_GAIN]);
   for (int64_t unit = from; unit < to; unit++) {
     int64_t row = unit / groups, at = unit % groups * group;
-    pl_norm(run->plan, pl_at(run, op[NORM_IN], row, width) + at, pl_at(run, op[NORM_OUT], row, width) + at, gain + at,
-            group, pl_float(op[NORM_EPS]));
+    pl_norm(run->plan, pl_at(run, op[NORM_IN], row, width) + at, pl_at(run, op[NORM_OUT], row, width) + at,
+            gain ? gain + at : NULL, group, pl_float(op[NORM_EPS]));
+  }
+}
+
+/* ---- layerNorm: a unit is a row ---- */
+
+static pl_stage layer_norm_prepare(const pl_run *run, const int32_t *op) {
+  return (pl_stage){pl_row_count(run, op[LAYER_NORM_ROWS]), 20 + op[LAYER_NORM_WIDTH] * 0.3};
+}
+static void layer_norm_work(const pl_run *run, const int32_t *op, int64_t from, int64_t to, uint8_t *scratch) {
+  (void)scratch;
+  const int64_t width = op[LAYER_NORM_WIDTH];
+  const float *gain = pl_vector(run, op[LAYER_NORM_GAIN]), *bias = pl_vector(run, op[LAYER_NORM_BIAS]);
+  for (int64_t row = from; row < to; row++) {
+    const float *x = pl_at(run, op[LAYER_NORM_IN], row, width);
+    float *out = pl_at(run, op[LAYER_NORM_OUT], row, width);
+    f32x16 sums = v_zero();
+    FOR_LANES (i, left, width) sums = v_add(sums, v_load_n(x + i, LANES_LEFT(left)));
+    const f32x16 mean = v_set(v_sum(sums) / (float)width);
+    FOR_LANES (i, left, width) {
+      int lanes = LANES_LEFT(left);
+      v_store_n(out + i, v_sub(v_load_n(x + i, lanes), mean), lanes);
+    }
+    const f32x16 scale = v_set(pl_norm_scale(out, width, pl_float(op[LAYER_NORM_EPS])));
+    FOR_LANES (i, left, width) {
+      int lanes = LANES_LEFT(left);
+      f32x16 y = v_mul(v_mul(v_load_n(out + i, lanes), scale), v_load_n(gain + i, lanes));
+      v_store_n(out + i, v_act(run->plan, v_add(y, v_load_n(bias + i, lanes))), lanes);
+    }
   }
 }
 
@@ -194,6 +223,7 @@ static void swiglu_work(const pl_run *run, const int32_t *op, int64_t from, int6
   (void)scratch;
   const pl_plan *plan = run->plan;
   const int64_t width = op[SWIGLU_WIDTH], cuts = pl_ceil_div(width, COLUMNS);
+  const float limit = pl_float(op[SWIGLU_LIMIT]);
   for (int64_t unit = from; unit < to; unit++) {
     int64_t at = unit / cuts * width + unit % cuts * COLUMNS;
     const float *gate = run->workspace + op[SWIGLU_GATE] + at;
@@ -201,7 +231,7 @@ static void swiglu_work(const pl_run *run, const int32_t *op, int64_t from, int6
     float *out = run->workspace + op[SWIGLU_OUT] + at;
     FOR_LANES (i, left, pl_min(COLUMNS, width - unit % cuts * COLUMNS)) {
       int lanes = LANES_LEFT(left);
-      f32x16 v = v_mul(v_silu(plan, v_load_n(gate + i, lanes)), v_load_n(up + i, lanes));
+      f32x16 v = v_swiglu(plan, v_load_n(gate + i, lanes), v_load_n(up + i, lanes), limit);
       v_store_n(out + i, v_act(plan, v), lanes);
     }
   }

@@ -1,8 +1,9 @@
 /*
  * The indexer of sparse attention: raw keys, block keys, and the choice of blocks that a query may see.
  *
- * Invariants: a block key depends on its own tokens only and is written by the row that completes the block; scores are
- * sums of non-negative terms, so they rank by their bits; equal scores go to the lower block.
+ * Invariants: a block key depends on its own tokens only and is written by the row that completes the block; scores
+ * without weights are sums of non-negative terms, so they rank by their bits, the others by keys made of their bits;
+ * equal scores go to the lower block.
  */
 #ifndef PL_OPS_INDEX_H
 #define PL_OPS_INDEX_H
@@ -78,7 +79,7 @@ static int64_t index_scratch_bytes(const pl_plan *plan, const pl_call *call) {
   return plan->selects ? positions * 4 + PL_MAX_INDEX_HEADS * ROW_BLOCK * 4 + (1 << 16) : 0;
 }
 
-/* The value that the `budget`-th greatest of the scores has, as bits; non-negative floats rank by their bits. */
+/* The bits that the `budget`-th greatest of the scores has; they rank as unsigned integers. */
 static uint32_t select_threshold(const uint32_t *bits, int64_t count, int64_t budget, int64_t *above) {
   uint32_t prefix = 0, mask = 0;
   *above = 0;
@@ -93,6 +94,50 @@ static uint32_t select_threshold(const uint32_t *bits, int64_t count, int64_t bu
     mask |= 255u << shift;
   }
   return prefix;
+}
+
+/* Scores of `n` blocks from the dots of every head: their positive parts added. */
+INLINE void sum_positive(const float *dots, int64_t heads, int64_t n, float *scores) {
+  FOR_LANES (i, left, n) {
+    int lanes = LANES_LEFT(left);
+    f32x16 score = v_zero();
+    for (int64_t h = 0; h < heads; h++) {
+      f32x16 d = v_load_n(dots + h * n + i, lanes);
+      score = v_add(score, v_select(v_gt(d, v_zero()), d, v_zero()));
+    }
+    v_store_n(scores + i, score, lanes);
+  }
+}
+
+/* Keys that rank as unsigned integers the way the scores rank as numbers: NaN as -inf, -0 as +0. */
+INLINE void rank_keys(float *scores, int64_t n) {
+  for (int64_t i = 0; i < n; i++) {
+    const float score = scores[i] != scores[i] ? -INFINITY : scores[i] + 0.0f;
+    uint32_t bits;
+    memcpy(&bits, &score, 4);
+    bits = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+    memcpy(scores + i, &bits, 4);
+  }
+}
+
+/* Keys of the scores of `n` blocks, every head with the row's weight. */
+INLINE void sum_weighted(const pl_run *run, const int32_t *op, int64_t row, const float *dots, int64_t n,
+                         float *scores) {
+  const int64_t heads = op[INDEX_SELECT_HEADS];
+  const float *weights = pl_at(run, op[INDEX_SELECT_WEIGHTS], row, heads);
+  const float weight_scale = pl_float(op[INDEX_SELECT_WEIGHT_SCALE]);
+  const f32x16 dot_scale = v_set(pl_float(op[INDEX_SELECT_DOT_SCALE]));
+  FOR_LANES (i, left, n) {
+    int lanes = LANES_LEFT(left);
+    f32x16 score = v_zero();
+    for (int64_t h = 0; h < heads; h++) {
+      f32x16 d = v_mul(v_load_n(dots + h * n + i, lanes), dot_scale);
+      d = v_select(v_gt(d, v_zero()), d, v_zero());
+      score = v_fma(v_set(weights[h] * weight_scale), d, score);
+    }
+    v_store_n(scores + i, score, lanes);
+  }
+  rank_keys(scores, n);
 }
 
 static void index_select_work(const pl_run *run, const int32_t *op, int64_t from, int64_t to, uint8_t *memory) {
@@ -118,15 +163,11 @@ static void index_select_work(const pl_run *run, const int32_t *op, int64_t from
       for (int64_t first = 0; first < count; first += ROW_BLOCK) {
         int64_t n = pl_min(ROW_BLOCK, count - first);
         dot_rows(scratch->rows, (int)heads, &keys, first, n, dots, n, scratch);
-        FOR_LANES (i, left, n) {
-          int lanes = LANES_LEFT(left);
-          f32x16 score = v_zero();
-          for (int64_t h = 0; h < heads; h++) {
-            f32x16 d = v_load_n(dots + h * n + i, lanes);
-            score = v_add(score, v_select(v_gt(d, v_zero()), d, v_zero()));
-          }
-          v_store_n(scores + page * page_blocks + first + i, score, lanes);
-        }
+        float *to = scores + page * page_blocks + first;
+        if (op[INDEX_SELECT_WEIGHTS] < 0)
+          sum_positive(dots, heads, n, to);
+        else
+          sum_weighted(run, op, row, dots, n, to);
       }
     }
     int64_t above, taken = 0;

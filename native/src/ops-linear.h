@@ -91,4 +91,54 @@ static void linear_work(const pl_run *run, const int32_t *op, int64_t from, int6
   }
 }
 
+/* ---- groupedLinear: units are (block of rows, group, chunk of the group's outs) ---- */
+
+typedef struct {
+  int64_t rows, block_rows, unit_outs, units_per_group, units_per_block;
+} pl_grouped;
+
+static pl_grouped grouped_shape(const pl_run *run, const int32_t *op) {
+  pl_grouped s = {.rows = pl_row_count(run, op[GROUPED_LINEAR_ROWS])};
+  s.block_rows = s.rows <= STREAM_MOST ? s.rows : pl_block_rows(s.rows);
+  s.unit_outs = s.rows <= STREAM_MOST ? STREAM_UNIT : OUT_CHUNK;
+  s.units_per_group = pl_ceil_div(op[GROUPED_LINEAR_GROUP_OUT], s.unit_outs);
+  s.units_per_block = s.units_per_group * op[GROUPED_LINEAR_GROUPS];
+  return s;
+}
+
+static pl_stage grouped_linear_prepare(const pl_run *run, const int32_t *op) {
+  const pl_grouped s = grouped_shape(run, op);
+  if (s.rows == 0) return (pl_stage){0, 0};
+  const int64_t bytes = pl_dtype_bytes(run->plan->weights[op[GROUPED_LINEAR_WEIGHT]].dtype);
+  return (pl_stage){pl_ceil_div(s.rows, s.block_rows) * s.units_per_block,
+                    pl_dot_cost(s.block_rows, s.unit_outs, op[GROUPED_LINEAR_GROUP_IN], bytes)};
+}
+
+static void grouped_linear_work(const pl_run *run, const int32_t *op, int64_t from, int64_t to, uint8_t *memory) {
+  pl_dot_scratch *scratch = (pl_dot_scratch *)memory;
+  const pl_grouped s = grouped_shape(run, op);
+  const int64_t groups = op[GROUPED_LINEAR_GROUPS], k = op[GROUPED_LINEAR_GROUP_IN], outs = op[GROUPED_LINEAR_GROUP_OUT];
+  const pl_weight *weight = &run->plan->weights[op[GROUPED_LINEAR_WEIGHT]];
+  const pl_matrix matrix = {weight->data, k, weight->dtype};
+  const int64_t longest = s.rows <= STREAM_MOST ? DOTS / s.rows / STREAM_UNIT * STREAM_UNIT : OUT_CHUNK;
+  while (from < to) {
+    const int64_t row = from / s.units_per_block * s.block_rows, rows = pl_min(s.block_rows, s.rows - row);
+    const int64_t group = from % s.units_per_block / s.units_per_group, first = from % s.units_per_group * s.unit_outs;
+    const int64_t count = pl_min(pl_min((to - from) * s.unit_outs, longest), outs - first);
+    for (int64_t r = 0; r < rows; r++)
+      scratch->rows[r] = pl_at(run, op[GROUPED_LINEAR_IN], (row + r) * groups + group, k);
+    float *dots = scratch->dots[0];
+    const int64_t at = group * op[GROUPED_LINEAR_ROW_STRIDE] + op[GROUPED_LINEAR_ROW_OFFSET] + first;
+    dot_rows(scratch->rows, (int)rows, &matrix, at, count, dots, count, scratch);
+    for (int64_t r = 0; r < rows; r++) {
+      float *out = pl_at(run, op[GROUPED_LINEAR_OUT], (row + r) * groups + group, outs) + first;
+      FOR_LANES (i, left, count) {
+        int lanes = LANES_LEFT(left);
+        v_store_n(out + i, v_act(run->plan, v_load_n(dots + r * count + i, lanes)), lanes);
+      }
+    }
+    from += pl_ceil_div(count, s.unit_outs);
+  }
+}
+
 #endif

@@ -1,5 +1,5 @@
 /*
- * Mixtures of experts: the choice, its sorting by expert, the experts' matrices and the weighted sum.
+ * Mixtures of experts: the sorting of their choice by expert, the experts' matrices and the weighted sum.
  *
  * Invariants: as in linear layers, a unit is (an expert's block of rows, chunk of output columns); an expert's rows are
  * gathered by pointer, never copied; the list of active experts is made once a stage, by the thread that prepares it.
@@ -93,6 +93,7 @@ static void moe_up_work(const pl_run *run, const int32_t *op, int64_t from, int6
   const pl_plan *plan = run->plan;
   const int64_t hidden = op[MOE_UP_HIDDEN], width = op[MOE_UP_WIDTH];
   const int32_t top_k = op[MOE_UP_TOP_K];
+  const float limit = pl_float(op[MOE_UP_LIMIT]);
   while (from < to) {
     pl_expert_part part = expert_part(run, from, to, width);
     from += part.units;
@@ -111,9 +112,8 @@ static void moe_up_work(const pl_run *run, const int32_t *op, int64_t from, int6
       float *out = pl_at(run, op[MOE_UP_OUT], scratch->list[r], width) + part.first;
       FOR_LANES (i, left, part.count) {
         int lanes = LANES_LEFT(left);
-        f32x16 g = v_silu(plan, v_act(plan, v_load_n(gate + i, lanes)));
-        f32x16 u = v_act(plan, v_load_n(up + i, lanes));
-        v_store_n(out + i, v_act(plan, v_mul(g, u)), lanes);
+        f32x16 g = v_act(plan, v_load_n(gate + i, lanes)), u = v_act(plan, v_load_n(up + i, lanes));
+        v_store_n(out + i, v_act(plan, v_swiglu(plan, g, u, limit)), lanes);
       }
     }
   }
@@ -147,62 +147,7 @@ static void moe_down_work(const pl_run *run, const int32_t *op, int64_t from, in
   }
 }
 
-/* ---- router, moeGroup, moeCombine ---- */
-
-static pl_stage router_prepare(const pl_run *run, const int32_t *op) {
-  return (pl_stage){run->call->rows, 50 + op[ROUTER_EXPERTS] * 2.0};
-}
-static void router_work(const pl_run *run, const int32_t *op, int64_t from, int64_t to, uint8_t *memory) {
-  const int32_t experts = op[ROUTER_EXPERTS], top_k = op[ROUTER_TOP_K];
-  float *weights = (float *)memory; /* e^(l - m) of every expert */
-  int32_t *chosen = (int32_t *)(weights + experts);
-  for (int64_t row = from; row < to; row++) {
-    const float *logits = pl_at(run, op[ROUTER_LOGITS], row, experts);
-    float m = -INFINITY;
-    for (int32_t e = 0; e < experts; e++) m = logits[e] > m ? logits[e] : m;
-    f32x16 sums = v_zero();
-    const f32x16 greatest = v_set(m);
-    FOR_LANES (i, left, experts) {
-      int lanes = LANES_LEFT(left);
-      v_store_n(weights + i, v_exp(v_sub(v_load_n(logits + i, lanes), greatest)), lanes);
-      sums = v_add(sums, v_load_n(weights + i, lanes)); /* reloaded: lanes past the end must be 0 */
-    }
-    const float total = v_sum(sums);
-    /* The best top_k so far by (logit, lower index), best first; NaN ranks as -inf. */
-    int32_t count = 0;
-    for (int32_t e = 0; e < experts; e++) {
-      float l = logits[e] == logits[e] ? logits[e] : -INFINITY;
-      if (count == top_k) {
-        float last = logits[chosen[count - 1]];
-        if (!(l > (last == last ? last : -INFINITY))) continue;
-        count--;
-      }
-      int32_t at = count++;
-      for (; at > 0; at--) {
-        float other = logits[chosen[at - 1]];
-        if (!(l > (other == other ? other : -INFINITY))) break;
-        chosen[at] = chosen[at - 1];
-      }
-      chosen[at] = e;
-    }
-    for (int32_t i = 1; i < top_k; i++) { /* into ascending index order */
-      int32_t e = chosen[i], at = i;
-      for (; at > 0 && chosen[at - 1] > e; at--) chosen[at] = chosen[at - 1];
-      chosen[at] = e;
-    }
-    int32_t *index = (int32_t *)pl_at(run, op[ROUTER_OUT_INDEX], row, top_k);
-    float *weight = pl_at(run, op[ROUTER_OUT_WEIGHT], row, top_k);
-    float sum = 0.0f;
-    for (int32_t i = 0; i < top_k; i++) {
-      weight[i] = weights[chosen[i]] / total;
-      sum = sum + weight[i];
-    }
-    for (int32_t i = 0; i < top_k; i++) {
-      weight[i] = pl_act(run->plan, op[ROUTER_NORMALISE] ? weight[i] / sum : weight[i]);
-      index[i] = chosen[i];
-    }
-  }
-}
+/* ---- moeGroup, moeCombine ---- */
 
 static pl_stage moe_group_prepare(const pl_run *run, const int32_t *op) {
   (void)op;
@@ -242,8 +187,11 @@ static void moe_combine_work(const pl_run *run, const int32_t *op, int64_t from,
     const float *down = pl_at(run, op[MOE_COMBINE_DOWN], row * top_k, hidden) + at;
     const float *shared = pl_at(run, op[MOE_COMBINE_SHARED], row, hidden) + at;
     float *out = pl_at(run, op[MOE_COMBINE_OUT], row, hidden) + at;
-    f32x16 s = v_set(*pl_at(run, op[MOE_COMBINE_SHARED_GATE], row, 1));
-    s = op[MOE_COMBINE_LOWERING] ? v_gate(plan, s, 1) : v_sigma(plan, s);
+    f32x16 s = v_set(1.0f);
+    if (op[MOE_COMBINE_SHARED_GATE] >= 0) {
+      s = v_set(*pl_at(run, op[MOE_COMBINE_SHARED_GATE], row, 1));
+      s = op[MOE_COMBINE_LOWERING] ? v_gate(plan, s, 1) : v_sigma(plan, s);
+    }
     FOR_LANES (i, left, pl_min(COLUMNS, hidden - at)) {
       int lanes = LANES_LEFT(left);
       f32x16 y = v_zero();

@@ -42,7 +42,9 @@ static bool check_index_select(pl_check *c, const int32_t *op, int64_t R) {
   const int32_t budget = op[INDEX_SELECT_BUDGET_BLOCKS];
   c->plan->selects = true;
   return size_field(c, "heads", heads, PL_MAX_INDEX_HEADS) && head_dim(c, dim) && block_fits(c, block) &&
-         any_size(c, "budgetBlocks", budget) &&
+         any_size(c, "budgetBlocks", budget) && positive_float(c, "weightScale", op[INDEX_SELECT_WEIGHT_SCALE]) &&
+         positive_float(c, "dotScale", op[INDEX_SELECT_DOT_SCALE]) &&
+         (op[INDEX_SELECT_WEIGHTS] == -1 || buffer(c, "weights", op[INDEX_SELECT_WEIGHTS], PL_IN, R, heads)) &&
          page(c, "blocks", op[INDEX_SELECT_BLOCKS], times(c->plan->page_tokens / block, dim)) &&
          buffer(c, "q", op[INDEX_SELECT_Q], PL_IN, R, times(heads, dim)) &&
          buffer(c, "out", op[INDEX_SELECT_OUT], PL_OUT, R, 1ll + budget);

@@ -5,6 +5,8 @@
 #include <stdio.h>
 
 #include "plan-check-attention.h"
+#include "plan-check-manifold.h"
+#include "plan-check-latent.h"
 #include "plan-fields.h"
 
 bool pl_refuse(pl_check *c, const char *format, ...) {
@@ -32,7 +34,7 @@ static bool check_norm(pl_check *c, const int32_t *op) {
   const int32_t width = op[NORM_WIDTH];
   return rows_field(c, op[NORM_ROWS]) && any_size(c, "width", width) && any_size(c, "group", op[NORM_GROUP]) &&
          divides(c, "group", op[NORM_GROUP], "width", width) && positive_float(c, "eps", op[NORM_EPS]) &&
-         vector(c, "gain", op[NORM_GAIN], width) &&
+         (op[NORM_GAIN] == -1 || vector(c, "gain", op[NORM_GAIN], width)) &&
          buffer(c, "in", op[NORM_IN], PL_SAME, rows_of(c, op[NORM_ROWS]), width) &&
          buffer(c, "out", op[NORM_OUT], PL_OUT, rows_of(c, op[NORM_ROWS]), width);
 }
@@ -128,15 +130,6 @@ static bool check_gated_norm(pl_check *c, const int32_t *op, int64_t R) {
          buffer(c, "out", op[GATED_NORM_OUT], PL_OUT, R, width);
 }
 
-static bool experts_field(pl_check *c, int32_t experts, int32_t top_k) {
-  return size_field(c, "experts", experts, PL_MAX_EXPERTS) && size_field(c, "topK", top_k, PL_MAX_TOP_K) &&
-         shared(c, 0, (experts + 1ll) * 64);
-}
-static bool chosen_experts(pl_check *c, int32_t experts, int32_t top_k) {
-  return experts_field(c, experts, top_k) &&
-         (top_k <= experts || pl_refuse(c, "topK = %d passes experts = %d", top_k, experts));
-}
-
 static bool check_router(pl_check *c, const int32_t *op, int64_t R) {
   const int32_t top_k = op[ROUTER_TOP_K];
   return chosen_experts(c, op[ROUTER_EXPERTS], top_k) && bit_field(c, "normalise", op[ROUTER_NORMALISE]) &&
@@ -168,6 +161,7 @@ static bool check_moe_up(pl_check *c, const int32_t *op, int64_t R) {
   const int32_t hidden = op[MOE_UP_HIDDEN], width = op[MOE_UP_WIDTH], experts = op[MOE_UP_EXPERTS],
                 top_k = op[MOE_UP_TOP_K];
   return any_size(c, "hidden", hidden) && any_size(c, "width", width) && experts_field(c, experts, top_k) &&
+         positive_or_zero(c, "limit", op[MOE_UP_LIMIT]) &&
          expert_matrices(c, "gate", op[MOE_UP_GATE], experts, width, hidden) &&
          expert_matrices(c, "up", op[MOE_UP_UP], experts, width, hidden) &&
          buffer(c, "in", op[MOE_UP_IN], PL_IN, R, hidden) &&
@@ -194,13 +188,15 @@ static bool check_moe_combine(pl_check *c, const int32_t *op, int64_t R) {
          buffer(c, "down", op[MOE_COMBINE_DOWN], PL_IN, R, times(top_k, hidden)) &&
          buffer(c, "weights", op[MOE_COMBINE_WEIGHTS], PL_IN, R, top_k) &&
          buffer(c, "shared", op[MOE_COMBINE_SHARED], PL_IN, R, hidden) &&
-         buffer(c, "sharedGate", op[MOE_COMBINE_SHARED_GATE], PL_IN, R, 1) &&
+         (op[MOE_COMBINE_SHARED_GATE] == -1 ||
+          buffer(c, "sharedGate", op[MOE_COMBINE_SHARED_GATE], PL_IN, R, 1)) &&
          buffer(c, "out", op[MOE_COMBINE_OUT], PL_OUT, R, hidden);
 }
 
 static bool check_swiglu(pl_check *c, const int32_t *op, int64_t R) {
   const int32_t width = op[SWIGLU_WIDTH];
-  return any_size(c, "width", width) && buffer(c, "gate", op[SWIGLU_GATE], PL_SAME, R, width) &&
+  return any_size(c, "width", width) && positive_or_zero(c, "limit", op[SWIGLU_LIMIT]) &&
+         buffer(c, "gate", op[SWIGLU_GATE], PL_SAME, R, width) &&
          buffer(c, "up", op[SWIGLU_UP], PL_IN, R, width) && buffer(c, "out", op[SWIGLU_OUT], PL_OUT, R, width);
 }
 
@@ -270,6 +266,18 @@ static bool check_fields(pl_check *c) {
     case OP_PLE_ADD: return check_ple_add(c, op, R);
     case OP_GATHER: return check_gather(c, op, R);
     case OP_TAP: return check_tap(c, op, R);
+    case OP_MHC_WEIGHTS: return check_mhc_weights(c, op);
+    case OP_MHC_SUM: return check_mhc_sum(c, op);
+    case OP_MHC_WRITE: return check_mhc_write(c, op, R);
+    case OP_GROUPED_LINEAR: return check_grouped_linear(c, op);
+    case OP_SCORE_ROUTER: return check_score_router(c, op, R);
+    case OP_LAYER_NORM: return check_layer_norm(c, op);
+    case OP_KDA: return check_kda(c, op, R);
+    case OP_ROPE_TAIL: return check_rope_tail(c, op);
+    case OP_POOL: return check_pool(c, op, R);
+    case OP_WINDOW_ATTENTION: return check_window_attention(c, op, R);
+    case OP_LATENT_ATTENTION: return check_latent_attention(c, op, R);
+    case OP_LATENT_STORE: return check_latent_store(c, op, R);
     default: return pl_refuse(c, "code %d is not in the op table", op[0]);
   }
 }
@@ -294,19 +302,31 @@ const char *pl_op_name(int32_t code, int32_t *words) {
       [OP_ATTENTION_PREP] = {"attentionPrep", ATTENTION_PREP_VALUES},
       [OP_INDEX_PREP] = {"indexPrep", INDEX_PREP_RAW},
       [OP_INDEX_BLOCKS] = {"indexBlocks", INDEX_BLOCKS_BLOCKS},
-      [OP_INDEX_SELECT] = {"indexSelect", INDEX_SELECT_BLOCKS},
+      [OP_INDEX_SELECT] = {"indexSelect", INDEX_SELECT_DOT_SCALE},
       [OP_ATTENTION] = {"attention", ATTENTION_VALUES},
       [OP_ROUTER] = {"router", ROUTER_OUT_WEIGHT},
       [OP_MOE_GROUP] = {"moeGroup", MOE_GROUP_OUT_LIST},
-      [OP_MOE_UP] = {"moeUp", MOE_UP_OUT},
+      [OP_MOE_UP] = {"moeUp", MOE_UP_LIMIT},
       [OP_MOE_DOWN] = {"moeDown", MOE_DOWN_OUT},
       [OP_MOE_COMBINE] = {"moeCombine", MOE_COMBINE_LOWERING},
-      [OP_SWIGLU] = {"swiglu", SWIGLU_WIDTH},
+      [OP_SWIGLU] = {"swiglu", SWIGLU_LIMIT},
       [OP_ADD] = {"add", ADD_WIDTH},
       [OP_PLE_GATE] = {"pleGate", PLE_GATE_LOWERING},
       [OP_PLE_ADD] = {"pleAdd", PLE_ADD_WIDTH},
       [OP_GATHER] = {"gather", GATHER_WIDTH},
       [OP_TAP] = {"tap", TAP_WIDTH},
+      [OP_MHC_WEIGHTS] = {"mhcWeights", MHC_WEIGHTS_EPS},
+      [OP_MHC_SUM] = {"mhcSum", MHC_SUM_STREAMS},
+      [OP_MHC_WRITE] = {"mhcWrite", MHC_WRITE_STREAMS},
+      [OP_GROUPED_LINEAR] = {"groupedLinear", GROUPED_LINEAR_ROW_OFFSET},
+      [OP_SCORE_ROUTER] = {"scoreRouter", SCORE_ROUTER_OUT_WEIGHT},
+      [OP_LAYER_NORM] = {"layerNorm", LAYER_NORM_EPS},
+      [OP_KDA] = {"kda", KDA_STATE},
+      [OP_ROPE_TAIL] = {"ropeTail", ROPE_TAIL_INVERSE},
+      [OP_POOL] = {"pool", POOL_POOLED},
+      [OP_WINDOW_ATTENTION] = {"windowAttention", WINDOW_ATTENTION_COMPRESSED},
+      [OP_LATENT_ATTENTION] = {"latentAttention", LATENT_ATTENTION_LATENT},
+      [OP_LATENT_STORE] = {"latentStore", LATENT_STORE_LATENT},
   };
   if (code < 1 || code >= (int32_t)(sizeof table / sizeof table[0])) return NULL;
   *words = table[code].last + 1;

@@ -24,6 +24,11 @@ static bool positive_float(pl_check *c, const char *field, int32_t bits) {
   return (isfinite(x) && x > 0) || pl_refuse(c, "%s is not a positive finite number", field);
 }
 
+/* A number whose 0 stands for none. */
+static bool positive_or_zero(pl_check *c, const char *field, int32_t bits) {
+  return pl_float(bits) == 0 || positive_float(c, field, bits);
+}
+
 static bool divides(pl_check *c, const char *part_name, int32_t part, const char *whole_name, int32_t whole) {
   return whole % part == 0 || pl_refuse(c, "%s = %d does not divide %s = %d", part_name, part, whole_name, whole);
 }
@@ -135,6 +140,15 @@ static bool shared(pl_check *c, int64_t per_row, int64_t bytes) {
   if (per_row > c->plan->shared_bytes_per_row) c->plan->shared_bytes_per_row = per_row;
   if (bytes > c->plan->shared_bytes) c->plan->shared_bytes = bytes;
   return true;
+}
+
+static bool experts_field(pl_check *c, int32_t experts, int32_t top_k) {
+  return size_field(c, "experts", experts, PL_MAX_EXPERTS) && size_field(c, "topK", top_k, PL_MAX_TOP_K) &&
+         shared(c, 0, (experts + 1ll) * 64);
+}
+static bool chosen_experts(pl_check *c, int32_t experts, int32_t top_k) {
+  return experts_field(c, experts, top_k) &&
+         (top_k <= experts || pl_refuse(c, "topK = %d passes experts = %d", top_k, experts));
 }
 
 enum { MOST_SUBROWS = 64 };

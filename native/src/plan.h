@@ -21,6 +21,7 @@ enum {
   PL_MAX_KEY_DIM = 512, /* rows of a recurrent state */
   PL_MAX_INDEX_HEADS = 64,
   PL_MAX_TOP_K = 256,     /* experts of a row */
+  PL_MAX_STREAMS = 8,     /* streams of a manifold hyper-connection */
   PL_MAX_EXPERTS = 65536, /* experts of a layer */
   PL_MAX_KERNEL = 64,     /* taps of a convolution */
   PL_MAX_POSITIONS = 1 << 28,
@@ -46,6 +47,8 @@ typedef struct {
   /* What an execution must provide beside the workspace. */
   int64_t shared_bytes_per_row, shared_bytes;
   int64_t max_dim;
+  int64_t latent_window, latent_block; /* most recent rows, and fewest tokens of a paged row, of shared-row attention */
+  int64_t pool_bytes;                  /* scratch of pooling */
   bool attends, selects; /* some op needs scratch that grows with the positions */
 } pl_plan;
 

@@ -92,6 +92,7 @@ static int32_t bits(float x) {
   return i;
 }
 #define EPS bits(1e-6f)
+#define NO_LIMIT 0
 
 /* ---- the ops, in groups that feed each other ---- */
 
@@ -106,7 +107,7 @@ static void add_rows(scenario *s) {
        produced(s, "linear", R * 9), 9, 0, 9);
   }
   OP(s, OP_NORM, 0, input(s, 111, 2), produced(s, "norm", R * 111), 111, 37, vector(s, 111, 0.3f, 1), EPS);
-  OP(s, OP_SWIGLU, input(s, 600, 4), input(s, 600, 1), produced(s, "swiglu", R * 600), 600);
+  OP(s, OP_SWIGLU, input(s, 600, 4), input(s, 600, 1), produced(s, "swiglu", R * 600), 600, NO_LIMIT);
   OP(s, OP_ADD, 0, input(s, 43, 1), input(s, 43, 3), produced(s, "add", R * 43), 43);
   OP(s, OP_GATED_NORM, input(s, 66, 0.01f), input(s, 66, 3), produced(s, "gatedNorm", R * 66), 3, 22,
      vector(s, 22, 0.3f, 1), EPS, 0);
@@ -145,7 +146,48 @@ static void add_recurrent(scenario *s) {
        produced(s, "gatedDelta", R * vh * vd), kh, vh, kd, vd, vector(s, vh, 0.8f, -1), vector(s, vh, 1, 0), state);
     state += vh * kd * vd * 4;
   }
+  static const int32_t kdas[2][2] = {{3, 20}, {1, 71}};
+  for (int i = 0; i < 2; i++) {
+    const int32_t heads = kdas[i][0], dim = kdas[i][1], width = heads * dim;
+    OP(s, OP_KDA, input(s, 3 * width, 2), input(s, width, 5), input(s, heads, 3), produced(s, "kda", R * width), heads,
+       dim, i ? 0 : bits(5), vector(s, heads, 0.5f, 1), vector(s, width, 1, 0), state);
+    state += width * dim * 4;
+  }
   s->fixed_bytes = FIXED_BYTES;
+}
+
+static void add_manifold(scenario *s) {
+  const int R = s->rows;
+  static const int32_t shapes[2][3] = {{4, 600, 20}, {3, 37, 2}};
+  for (int i = 0; i < 2; i++) {
+    const int32_t streams = shapes[i][0], hidden = shapes[i][1], width = (2 + streams) * streams;
+    const int32_t residual = changed(s, "mhcWrite", streams * hidden, 2);
+    const int32_t weights = produced(s, "mhcWeights", R * width);
+    OP(s, OP_NORM, 0, residual, produced(s, "norm", R * streams * hidden), streams * hidden, hidden, -1, EPS);
+    OP(s, OP_MHC_WEIGHTS, 0, input(s, width, 2), weights, streams, shapes[i][2], vector(s, 3, 0.3f, 1),
+       vector(s, width, 1, 0), EPS);
+    OP(s, OP_MHC_SUM, 0, weights, width, residual, produced(s, "mhcSum", R * hidden), hidden, streams);
+    OP(s, OP_MHC_SUM, 0, -1, 1, residual, produced(s, "mhcSum", R * hidden), hidden, streams);
+    OP(s, OP_MHC_WRITE, residual, weights, width, input(s, hidden, 1), hidden, streams);
+    OP(s, OP_MHC_WEIGHTS, 0, input(s, streams, 2), produced(s, "mhcWeights", R * streams), streams, 0,
+       vector(s, 1, 0.3f, 1), vector(s, streams, 1, 0), EPS);
+  }
+}
+
+static void add_latent(scenario *s) {
+  const int R = s->rows;
+  for (int32_t dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
+    OP(s, OP_GROUPED_LINEAR, 0, input(s, 3 * 37, 1), produced(s, "groupedLinear", R * 3 * 59), 3, 37, 59,
+       weight(s, 3 * 70 * 37, dtype, 0.2f, 0), 70, 7);
+  }
+  OP(s, OP_LAYER_NORM, 0, input(s, 39, 2), produced(s, "layerNorm", R * 39), 39, vector(s, 39, 0.3f, 1),
+     vector(s, 39, 1, 0), EPS);
+  OP(s, OP_SWIGLU, input(s, 45, 4), input(s, 45, 4), produced(s, "swiglu", R * 45), 45, bits(1.5f));
+  for (int32_t score = 0; score < 2; score++) {
+    const int32_t index = produced(s, "scoreRouter", R * 5);
+    OP(s, OP_SCORE_ROUTER, input(s, 24, 2), 24, 5, score ? 1 : 6, score ? 1 : 3, score, score ? 0 : 1, bits(2.5f),
+       vector(s, 24, 0.3f, 0), -1, index, produced(s, "scoreRouter", R * 5));
+  }
 }
 
 static void add_experts(scenario *s) {
@@ -161,7 +203,7 @@ static void add_experts(scenario *s) {
     for (int e = 0; e < experts; e++) weight(s, hidden * width, (e + m) % 3, 0.3f, 0);
   }
   const int32_t up = produced(s, "moeUp", R * top_k * width), down = produced(s, "moeDown", R * top_k * hidden);
-  OP(s, OP_MOE_UP, input(s, hidden, 1), hidden, offsets, list, first[0], first[1], experts, top_k, width, up);
+  OP(s, OP_MOE_UP, input(s, hidden, 1), hidden, offsets, list, first[0], first[1], experts, top_k, width, up, NO_LIMIT);
   OP(s, OP_MOE_DOWN, up, width, offsets, list, first[2], experts, top_k, hidden, down);
   for (int32_t lowering = 0; lowering < 2; lowering++) {
     OP(s, OP_MOE_COMBINE, down, chosen, input(s, hidden, 1), input(s, 1, 3), hidden, top_k,
@@ -181,12 +223,45 @@ static void add_attention(scenario *s) {
   const int32_t index_q = produced(s, "indexPrep", R * 3 * 24), select = produced(s, "indexSelect", R * (1 + budget));
   OP(s, OP_INDEX_PREP, input(s, 4 * 24, 2), index_q, 3, 24, 8, vector(s, 24, 0.3f, 1), EPS, index_rope, raw);
   OP(s, OP_INDEX_BLOCKS, 24, block, 8, vector(s, 24, 0.3f, 1), EPS, index_rope, raw, blocks);
-  OP(s, OP_INDEX_SELECT, index_q, select, 3, 24, block, budget, blocks);
+  OP(s, OP_INDEX_SELECT, index_q, select, 3, 24, block, budget, blocks, -1, bits(1), bits(1));
   for (int32_t lowering = 0; lowering < 2; lowering++) {
     OP(s, OP_ATTENTION, q, packed, lowering ? select : -1, produced(s, "attention", R * heads * dim), heads, kv_heads,
        dim, block, budget, lowering, bits(0.1386f), keys, values);
   }
   s->page_bytes = PAGE_BYTES;
+}
+
+static void add_shared_rows(scenario *s) {
+  const int R = s->rows;
+  const int32_t heads = 7, dim = 52, window = 24, block = 4, budget = 3, kv_bytes = s->law.kv_type ? 2 : 4;
+  const int32_t rope = vector(s, POSITIONS * 20, 1, 0);
+  int32_t page = PAGE_BYTES / 2, state = FIXED_BYTES / 2;
+  for (int32_t inverse = 0; inverse < 2; inverse++) {
+    OP(s, OP_ROPE_TAIL, 0, input(s, heads * dim, 2), produced(s, "ropeTail", R * heads * dim), heads, dim, 20, rope,
+       inverse);
+  }
+  const int32_t latent = page, index = latent + PAGE_TOKENS * dim * kv_bytes;
+  OP(s, OP_LATENT_STORE, input(s, dim, 1), dim, latent);
+  const int32_t compressed = index + PAGE_TOKENS * dim * kv_bytes;
+  const int32_t pools[2][3] = {{24, 0, index}, {dim, 1, compressed}};
+  for (int i = 0; i < 2; i++) {
+    const int32_t channels = pools[i][0], overlap = pools[i][1], width = (1 + overlap) * channels;
+    OP(s, OP_POOL, input(s, width, 2), input(s, width, 2), channels, block, overlap, vector(s, block * width, 1, 0),
+       overlap ? vector(s, channels, 0.3f, 1) : -1, EPS, overlap ? rope : -1, overlap ? 20 : 0, state, pools[i][2]);
+    state += (1 + overlap) * block * 2 * width * 4;
+  }
+  const int32_t select = produced(s, "indexSelect", R * (1 + budget));
+  OP(s, OP_INDEX_SELECT, input(s, 3 * 24, 1), select, 3, 24, block, budget, index, input(s, 3, 1), bits(0.5773f),
+     bits(0.2041f));
+  for (int i = 0; i < 3; i++) {
+    OP(s, OP_WINDOW_ATTENTION, input(s, heads * dim, 1), input(s, dim, 1), i == 2 ? select : -1,
+       produced(s, "windowAttention", R * heads * dim), heads, dim, window, i ? block : 0, i == 2 ? budget : 0,
+       i ? vector(s, heads, 2, 0) : -1, bits(0.1386f), state, compressed);
+    state += window * dim * 4;
+    OP(s, OP_LATENT_ATTENTION, input(s, heads * dim, 1), i ? select : -1,
+       produced(s, "latentAttention", R * heads * dim), heads, dim, i ? block : 0, i ? budget : 0, i == 1,
+       bits(0.1386f), latent);
+  }
 }
 
 /* ---- states ---- */
@@ -239,8 +314,11 @@ scenario *scenario_new(law law, int shape, uint32_t seed) {
   add_rows(s);
   add_streams(s);
   add_recurrent(s);
+  add_manifold(s);
+  add_latent(s);
   add_experts(s);
   add_attention(s);
+  add_shared_rows(s);
   fill_states(s);
   return s;
 }

@@ -11,7 +11,7 @@
 
 #include "../src/executor.h"
 
-enum { MOST_OPS = 64, MOST_WEIGHTS = 128, MOST_SEQUENCES = 4, MOST_PAGES = 16, WORKSPACE_WORDS = 4 << 20 };
+enum { MOST_OPS = 128, MOST_WEIGHTS = 128, MOST_SEQUENCES = 4, MOST_PAGES = 16, WORKSPACE_WORDS = 4 << 20 };
 
 typedef struct {
   int act, mtplx, kv_type;

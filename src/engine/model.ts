@@ -64,7 +64,7 @@ export interface FamilyLaws {
     readonly temperature: number;
     readonly topP: number;
     readonly topK: number;
-    /** In laws that have it; absent: the default of the law. */
+    /** Only laws that have such a filter read it; absent: the default of the law. */
     readonly minP?: number | undefined;
   };
   /** What an invalid row of logits does: raise (Qwen) or fall back silently as DS4 does. */

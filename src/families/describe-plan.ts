@@ -8,8 +8,7 @@ import { planKeyText } from '../engine/plan/cache.js';
 import type { Phase } from '../engine/plan/phase.js';
 import { printProgram } from '../engine/plan/print.js';
 import { loadModel } from './load.js';
-import { phaseLowering } from './qwen/laws.js';
-import { QwenModel } from './qwen/model.js';
+import { isPagedModel } from './paged-model.js';
 
 export interface PlanQuestion {
   /** Checkpoint folder. */
@@ -44,11 +43,11 @@ export async function describePlan({ dir, backend, dtype, phase, rows, outRows }
     contextLength: undefined,
   });
   try {
-    if (!(model instanceof QwenModel)) {
+    if (!isPagedModel(model)) {
       throw new PlumblineError('config_unsupported', `plans of ${model.family} cannot be printed`);
     }
     const { trunk } = model;
-    const key = trunk.planKey({ group: 'trunk', lowering: phaseLowering(phase), rows, outRows });
+    const key = trunk.phaseKey(phase, rows, outRows);
     const { program, buffers } = trunk.buildPlan(key);
     const names = new Map([...buffers].map(([name, { offset }]) => [offset, name]));
     const lines = printProgram(program.code, {

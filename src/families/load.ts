@@ -10,8 +10,10 @@ import type { GatePolicy } from '../engine/plan/phase.js';
 import type { GenerationConfig } from '../weights/generation-config.js';
 import type { MemoryPlan } from '../weights/memory-plan.js';
 import { readJsonFile } from '../weights/json-file.js';
+import type { LoadReport } from './load-report.js';
+import { loadDeepseek } from './deepseek/load.js';
+import { loadGlm } from './glm/load.js';
 import { loadQwen } from './qwen/load.js';
-import type { LoadReport } from './qwen/inventory.js';
 import type { LoadProgress } from './weight-source.js';
 
 export interface FamilyLoadOptions {
@@ -54,6 +56,9 @@ const LOADERS: ReadonlyMap<string, FamilyLoader> = new Map([
   ['qwen4_exp_text', loadQwen],
   ['qwen3_5', loadQwen],
   ['qwen3_5_text', loadQwen],
+  ['deepseek_v4', loadDeepseek],
+  ['glm5_next', loadGlm],
+  ['glm5_next_text', loadGlm],
 ]);
 
 /** @throws config_unsupported for an unknown model_type, and what the family's loader throws */

@@ -6,8 +6,7 @@ import type { LanguageModel } from '../engine/model.js';
 import type { Phase } from '../engine/plan/phase.js';
 import { planTraffic, type PlanTraffic, type TrafficCall } from '../engine/plan/traffic.js';
 import type { MemoryPlan } from '../weights/memory-plan.js';
-import type { AssembleOptions } from './qwen/assemble.js';
-import { phaseLowering } from './qwen/laws.js';
+import type { AssembleOptions } from './assemble.js';
 import { loadSyntheticQwen, type SyntheticSize } from './qwen/synthetic.js';
 
 export type { PlanTraffic, SyntheticSize, TrafficCall };
@@ -39,7 +38,7 @@ export async function loadSynthetic(options: SyntheticOptions): Promise<Syntheti
     memory,
     parameters,
     traffic: (call, phase) => {
-      const key = trunk.planKey({ group: 'trunk', lowering: phaseLowering(phase), ...call });
+      const key = trunk.phaseKey(phase, call.rows, call.outRows);
       return planTraffic(trunk.buildPlan(key).program, call);
     },
   };

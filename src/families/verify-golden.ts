@@ -14,11 +14,17 @@ import { readJsonFile } from '../weights/json-file.js';
 import { SafetensorsFile } from '../weights/safetensors.js';
 import { argmax, maxDifference } from './compare.js';
 import { loadModel } from './load.js';
+import { isPagedModel, type PagedModel } from './paged-model.js';
 import { QwenModel } from './qwen/model.js';
 import { checkPrompts } from './verify-prompts.js';
 
 /** Largest absolute differences that a right float32 engine may show, by the golden cases' own table. */
-const F32_LIMITS: Readonly<Record<string, number>> = { qwen4_exp: 2e-5, qwen3_5: 2e-3 };
+const F32_LIMITS: Readonly<Record<string, number>> = {
+  qwen4_exp: 2e-5,
+  qwen3_5: 2e-3,
+  deepseek_v4: 2e-5,
+  glm5_next: 3e-4,
+};
 /** Hidden layers may differ five times as much as logits. */
 const HIDDEN_FACTOR = 5;
 
@@ -70,8 +76,7 @@ export async function verifyGolden(dir: string, options: GoldenOptions): Promise
   });
   const { model } = loaded;
   try {
-    if (!(model instanceof QwenModel))
-      throw new PlumblineError('config_unsupported', `${model.family} has no golden run`);
+    if (!isPagedModel(model)) throw new PlumblineError('config_unsupported', `${model.family} has no golden run`);
     const checks = golden
       ? await checkTensors(model, golden)
       : await checkPrompts(model, prompts, selectionFreeTokens(model));
@@ -127,13 +132,11 @@ function openGolden(dir: string): Golden {
   }
 }
 
-async function checkTensors(model: LanguageModel, golden: Golden): Promise<GoldenCheck[]> {
-  if (!(model instanceof QwenModel))
-    throw new PlumblineError('config_unsupported', `${model.family} has no golden run`);
+async function checkTensors(model: PagedModel, golden: Golden): Promise<GoldenCheck[]> {
   return model.activationLaw === 'f32' ? checkFloat32(model, golden) : checkBfloat16(model, golden);
 }
 
-async function checkFloat32(model: QwenModel, golden: Golden): Promise<GoldenCheck[]> {
+async function checkFloat32(model: PagedModel, golden: Golden): Promise<GoldenCheck[]> {
   const limit = F32_LIMITS[model.family] ?? 0;
   const atMost = (name: GoldenCheck['name'], value: number, allowed: number, note?: string): GoldenCheck => ({
     name,
@@ -171,7 +174,7 @@ async function checkFloat32(model: QwenModel, golden: Golden): Promise<GoldenChe
 }
 
 /** Distribution checks against one bfloat16 run of the reference; which of them can tell anything depends on the family. */
-async function checkBfloat16(model: QwenModel, golden: Golden): Promise<GoldenCheck[]> {
+async function checkBfloat16(model: PagedModel, golden: Golden): Promise<GoldenCheck[]> {
   const expected = need(golden, 'logits_bf16');
   const { logits } = await wholeWithTaps(model, golden.ids);
   const rows = golden.ids.length;
@@ -193,7 +196,7 @@ async function checkBfloat16(model: QwenModel, golden: Golden): Promise<GoldenCh
   return model.family === 'qwen3_5' ? [rmsCheck] : [top1Check];
 }
 
-async function wholeWithTaps(model: QwenModel, ids: Int32Array) {
+async function wholeWithTaps(model: PagedModel, ids: Int32Array) {
   const state = model.newState();
   try {
     const { result, taps } = await model.forwardWithTaps({ state, tokens: ids }, { phase: 'prefill' });
@@ -204,7 +207,7 @@ async function wholeWithTaps(model: QwenModel, ids: Int32Array) {
   }
 }
 
-async function inChunks(model: QwenModel, golden: Golden): Promise<Float32Array> {
+async function inChunks(model: PagedModel, golden: Golden): Promise<Float32Array> {
   let state = model.newState();
   const rows: Float32Array[] = [];
   let at = 0;

@@ -61,6 +61,11 @@ export class JsonKeys {
     return this.object[key] ?? undefined;
   }
 
+  /** Whether the key is there at all, be it null: for the few keys where null says more than absence. */
+  has(key: string): boolean {
+    return Object.hasOwn(this.object, key);
+  }
+
   /** An integer within bounds (at least 1 unless said), or the default when absent. */
   integer(key: string, bounds: Bounds, fallback?: number): number {
     const value = this.raw(key) ?? fallback ?? this.missing(key);

@@ -14,7 +14,7 @@ import { WeightTable } from '../../src/engine/plan/weight-table.js';
 import { PlumblineError } from '../../src/errors.js';
 import { cpuAbsence } from '../support/cpu-backends.js';
 import { seededRandom } from '../support/op-case-writer.js';
-import { buildPlan, type OpCase } from '../support/op-case.js';
+import { buildPlan, runOpCase, type OpCase } from '../support/op-case.js';
 import { opCases } from '../support/op-cases.js';
 
 const EXTREMES = [0, 1, -1, 2, 3, 7, 16, 255, 65_536, 0x7fffffff, -0x80000000, 0x3fffffff, 0x7fc00000, 0x7f800000];
@@ -116,7 +116,25 @@ describe('cpu fuzz', { skip: cpuAbsence() }, () => {
     });
   }
 
-  for (const op of ['embed', 'conv', 'attentionPrep', 'attention', 'gather'] as const) {
+  for (const op of ['attention', 'windowAttention', 'latentAttention'] as const) {
+    test(`selections of ${op} that nobody has made are harmless`, async () => {
+      const random = seededRandom(`foreign selections of ${op}`);
+      for (const given of casesOf(op).filter(({ ops: [first] }) => first!.fields.select !== -1)) {
+        for (let i = 0; i < 200; i++) {
+          const buffers = given.buffers.map((buffer) => {
+            if (buffer.name !== 'select') return buffer;
+            const contents = Int32Array.from(buffer.contents!, (word) =>
+              random() < 0.5 ? EXTREMES[below(random, EXTREMES.length)]! : below(random, 9) - 1 + (word & 1),
+            );
+            return { ...buffer, contents };
+          });
+          await runOpCase(backend, { ...given, buffers });
+        }
+      }
+    });
+  }
+
+  for (const op of ['embed', 'conv', 'attentionPrep', 'attention', 'gather', 'pool', 'windowAttention'] as const) {
     test(`damaged call blocks of ${op} are refused or harmless`, async () => {
       const given = casesOf(op)[0]!;
       const { program, place, free } = built(backend, given);

@@ -114,14 +114,23 @@ describe('cpu shapes', { skip: cpuAbsence() }, () => {
 
   test('the choice among many blocks equals the reference, ties included', async () => {
     const shape: CaseShape = { pageTokens: 16, sequences: [[1500, 4]] };
+    const sizes = [1, 31, 300].flatMap((budgetBlocks) => [false, true].map((weighted) => ({ budgetBlocks, weighted })));
     await judge(
       CASE_LAWS.flatMap((law) =>
-        [1, 31, 300].map((budgetBlocks) => {
-          const c = new CaseWriter(`indexSelect long ${law.name} ${budgetBlocks}`, 'indexSelect', law, shape, false);
+        sizes.map(({ budgetBlocks, weighted }) => {
+          const c = new CaseWriter(
+            `indexSelect long ${law.name} ${budgetBlocks} ${weighted}`,
+            'indexSelect',
+            law,
+            shape,
+            false,
+          );
           const [heads, dim, block] = [budgetBlocks === 300 ? 7 : 2, 16, 4];
           const q = budgetBlocks === 31 ? c.coarseInput('q', heads * dim) : c.input('q', heads * dim);
           const blocks = c.page((c.pageTokens / block) * dim);
-          c.add('indexSelect', { q, out: c.output('out', 1 + budgetBlocks), heads, dim, block, budgetBlocks, blocks });
+          const weights = weighted ? c.input('weights', heads) : -1;
+          const fields = { heads, dim, block, budgetBlocks, blocks, weights, weightScale: 0.5, dotScale: 0.25 };
+          c.add('indexSelect', { q, out: c.output('out', 1 + budgetBlocks), ...fields });
           return c.finish();
         }),
       ),
@@ -168,6 +177,7 @@ describe('cpu shapes', { skip: cpuAbsence() }, () => {
           up: up[0]!,
           ...{ experts, topK, width },
           out: c.output('out', topK * width),
+          limit: 0,
         });
         return c.finish();
       }),
@@ -192,7 +202,13 @@ describe('cpu shapes', { skip: cpuAbsence() }, () => {
     });
     const swiglu = new CaseWriter('swiglu wide', 'swiglu', BF16, shape, false);
     const gate = swiglu.input('gate', hidden, 3);
-    swiglu.add('swiglu', { gate, up: swiglu.input('up', hidden), out: swiglu.output('out', hidden), width: hidden });
+    swiglu.add('swiglu', {
+      gate,
+      up: swiglu.input('up', hidden),
+      out: swiglu.output('out', hidden),
+      width: hidden,
+      limit: 0,
+    });
     await judge([mix.finish(), combine.finish(), swiglu.finish()]);
   });
 });

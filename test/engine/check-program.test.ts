@@ -123,6 +123,12 @@ test('fields that do not fit each other are refused', () => {
     ['router', 'topK', 99, /topK = 99 passes experts/],
     ['moeUp', 'gate', 9, /pass the table/],
     ['moeDown', 'down', 3, /pass the table/],
+    ['ropeTail', 'rotary', 7, /rotary = 7 is odd or above dim = 20/],
+    ['ropeTail', 'rotary', 22, /rotary = 22 is odd or above dim = 20/],
+    ['pool', 'window', 3, /window = 3 does not divide pageTokens/],
+    ['windowAttention', 'block', 5, /block = 5 does not divide pageTokens/],
+    ['latentAttention', 'tail', 2, /tail = 2 is neither 0 nor 1/],
+    ['indexSelect', 'dotScale', 0, /dotScale = 0 is not a positive finite number/],
   ];
   for (const [op, field, value, pattern] of wrong)
     assertRefused(withWord(programsOf(op)[0]!, wordOf(op, field), value), pattern);
@@ -134,6 +140,7 @@ test('an output may lie on an input only where the op table says so', () => {
     ['add', 'out', 'a'],
     ['add', 'out', 'b'],
     ['swiglu', 'out', 'gate'],
+    ['ropeTail', 'out', 'in'],
   ] as const) {
     const [program] = programsOf(op);
     const place = program!.code[wordOf(op, input)]!;
@@ -146,6 +153,9 @@ test('an output may lie on an input only where the op table says so', () => {
     ['gather', 'out', 'in'],
     ['linear', 'out', 'in'],
     ['hcWrite', 'y', 'residual'],
+    ['windowAttention', 'out', 'q'],
+    ['windowAttention', 'out', 'kv'],
+    ['latentAttention', 'out', 'q'],
   ] as const) {
     const [program] = programsOf(op);
     assertRefused(withWord(program!, wordOf(op, output), program!.code[wordOf(op, input)]!), /overlaps/);

@@ -14,6 +14,7 @@ import { FORMULAS } from './formulas/formulas.js';
 
 /** Relative to the greater of the value and the output's rms. Attention's scores carry their float32 error into e^s. */
 const FLOAT32_LIMIT = { default: 4e-6, attention: 1e-4 };
+const ATTENTIONS: readonly OpName[] = ['attention', 'windowAttention', 'latentAttention'];
 
 interface Tally {
   compared: number;
@@ -42,7 +43,7 @@ for (const op of Object.keys(OPS) as OpName[]) {
     for (const given of clean) {
       const outputs = await runOpCase(backend, given);
       const bf16 = given.law.act === 1;
-      const limit = bf16 ? 2 ** -6 : op === 'attention' ? FLOAT32_LIMIT.attention : FLOAT32_LIMIT.default;
+      const limit = bf16 ? 2 ** -6 : ATTENTIONS.includes(op) ? FLOAT32_LIMIT.attention : FLOAT32_LIMIT.default;
       for (const [name, values] of Object.entries(FORMULAS[op]!(new CaseView(given)))) {
         const exact = bf16 && !name.startsWith('slab'); // slabs are float32 under every law
         compare(

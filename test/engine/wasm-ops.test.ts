@@ -134,13 +134,23 @@ test('attention over many pages and with heads of whole vectors equals the refer
 
 test('the choice among many blocks equals the reference, ties included', async () => {
   const shape: CaseShape = { pageTokens: 16, sequences: [[1500, 4]] };
+  const sizes = [1, 31, 300].flatMap((budgetBlocks) => [false, true].map((weighted) => ({ budgetBlocks, weighted })));
   const cases = CASE_LAWS.flatMap((law) =>
-    [1, 31, 300].map((budgetBlocks) => {
-      const c = new CaseWriter(`indexSelect long ${law.name} ${budgetBlocks}`, 'indexSelect', law, shape, false);
+    sizes.map(({ budgetBlocks, weighted }) => {
+      const c = new CaseWriter(
+        `indexSelect long ${law.name} ${budgetBlocks} ${weighted}`,
+        'indexSelect',
+        law,
+        shape,
+        false,
+      );
       const [heads, dim, block] = [2, 16, 4];
       const q = budgetBlocks === 31 ? c.coarseInput('q', heads * dim) : c.input('q', heads * dim);
       const out = c.output('out', 1 + budgetBlocks);
-      c.add('indexSelect', { q, out, heads, dim, block, budgetBlocks, blocks: c.page((c.pageTokens / block) * dim) });
+      const blocks = c.page((c.pageTokens / block) * dim);
+      const weights = weighted ? c.input('weights', heads) : -1;
+      const fields = { heads, dim, block, budgetBlocks, blocks, weights, weightScale: 0.5, dotScale: 0.25 };
+      c.add('indexSelect', { q, out, ...fields });
       return c.finish();
     }),
   );
@@ -165,6 +175,7 @@ test('experts with more rows than a chunk equal the reference', async () => {
       up: up[0]!,
       ...{ experts, topK, width },
       out: c.output('out', topK * width),
+      limit: 0,
     });
     return c.finish();
   });

@@ -8,9 +8,14 @@ import fc from 'fast-check';
 import type { SequenceState } from '../../src/engine/model.js';
 import type { PagedState } from '../../src/engine/state/sequence-state.js';
 import type { QwenModel } from '../../src/families/qwen/model.js';
-import { openTestModel, type Checkpoint } from '../support/models.js';
+import { openTestModel, type QwenCheckpoint } from '../support/models.js';
 
-const CHECKPOINTS: readonly Checkpoint[] = ['qwen4-exp-tiny', 'qwen4-exp-wide', 'qwen3.5-dense-tiny', 'plumbline-tiny'];
+const CHECKPOINTS: readonly QwenCheckpoint[] = [
+  'qwen4-exp-tiny',
+  'qwen4-exp-wide',
+  'qwen3.5-dense-tiny',
+  'plumbline-tiny',
+];
 
 function assertSameState(actual: SequenceState, expected: SequenceState, label: string): void {
   assert.equal(actual.length, expected.length);

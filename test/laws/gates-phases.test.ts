@@ -18,7 +18,7 @@ import { assertSameRows, assertSameState, forwardRows, judgedRows, sameBits, typ
 import { BF16, BF16_MTPLX, F32, LAWS, type Lowering } from '../support/gate-sites.js';
 import type { SiteLowerings } from '../support/layerwise-blocks.js';
 import { LayerwiseQwen } from '../support/layerwise-qwen.js';
-import { openTestModel, type Checkpoint } from '../support/models.js';
+import { openTestModel, type QwenCheckpoint } from '../support/models.js';
 import { SENSITIVE, writePlantedCheckpoint, type PlantedCheckpoint } from '../support/planted-checkpoint.js';
 import { CLASS_OF_PHASE, openPlantedModel, POLICIES, sitesOf } from '../support/planted-model.js';
 import { temporaryFolder } from '../support/repository.js';
@@ -196,7 +196,7 @@ function assertExecuted(gates: Readonly<Record<keyof SiteLowerings, Lowering[]>>
   }
 }
 
-const RUNS: readonly (readonly [Checkpoint, ActivationLaw])[] = [
+const RUNS: readonly (readonly [QwenCheckpoint, ActivationLaw])[] = [
   ...LAWS.map((law) => ['plumbline-tiny', law] as const),
   ['qwen4-exp-wide', BF16_MTPLX],
   ['qwen4-exp-tiny', BF16],

@@ -8,8 +8,14 @@ import { gunzipSync } from 'node:zlib';
 import { fixture, temporaryFolder, type Cleanup } from './repository.js';
 
 export const GOLDEN_CASES = ['qwen4-exp-tiny', 'qwen4-exp-wide', 'qwen3.5-dense-tiny'] as const;
+export const DEEPSEEK_GOLDEN_CASES = [
+  'deepseek-v4-plain-rope',
+  'deepseek-v4-strong',
+  'deepseek-v4-strong-iters3',
+] as const;
 
-export type GoldenCase = (typeof GOLDEN_CASES)[number];
+export type QwenGoldenCase = (typeof GOLDEN_CASES)[number];
+export type GoldenCase = QwenGoldenCase | (typeof DEEPSEEK_GOLDEN_CASES)[number];
 
 /** Unpack a case: config.json, generation_config.json, golden.json, model.safetensors, golden.safetensors. */
 export function goldenFolder(test: Cleanup, name: GoldenCase): string {

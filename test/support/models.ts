@@ -3,11 +3,13 @@ import type { TestContext } from 'node:test';
 import type { Backend } from '../../src/engine/backends/backend.js';
 import { openBackend } from '../../src/engine/backends/open-backend.js';
 import { loadModel, type FamilyLoadOptions } from '../../src/families/load.js';
+import { isPagedModel, type PagedModel } from '../../src/families/paged-model.js';
 import { QwenModel } from '../../src/families/qwen/model.js';
-import { goldenFolder, type GoldenCase } from './golden.js';
+import { goldenFolder, type GoldenCase, type QwenGoldenCase } from './golden.js';
 import { EMBEDDED_MODEL } from './repository.js';
 
 export type Checkpoint = GoldenCase | 'plumbline-tiny';
+export type QwenCheckpoint = QwenGoldenCase | 'plumbline-tiny';
 
 export type ModelOptions = Partial<
   Pick<FamilyLoadOptions, 'dtype' | 'gatePolicy' | 'maxRows' | 'sequences' | 'draftHead'>
@@ -16,12 +18,23 @@ export type ModelOptions = Partial<
   readonly threads?: number;
 };
 
-/** A model of the tracked checkpoints on a backend of its own. */
+/** A Qwen model of the tracked checkpoints on a backend of its own. */
 export async function openTestModel(
+  t: TestContext,
+  checkpoint: QwenCheckpoint,
+  options: ModelOptions = {},
+): Promise<{ readonly model: QwenModel; readonly backend: Backend }> {
+  const { model, backend } = await openPagedTestModel(t, checkpoint, options);
+  if (!(model instanceof QwenModel)) throw new Error(`${checkpoint} is no model of this family`);
+  return { model, backend };
+}
+
+/** A model of any family. */
+export async function openPagedTestModel(
   t: TestContext,
   checkpoint: Checkpoint,
   options: ModelOptions = {},
-): Promise<{ readonly model: QwenModel; readonly backend: Backend }> {
+): Promise<{ readonly model: PagedModel; readonly backend: Backend }> {
   const { backend: name = 'cpu', threads = 2, ...rest } = options;
   const { backend } = await openBackend(name, threads);
   t.after(() => backend.close());
@@ -38,6 +51,6 @@ export async function openTestModel(
     ...rest,
   });
   t.after(() => model.close());
-  if (!(model instanceof QwenModel)) throw new Error(`${checkpoint} is no model of this family`);
+  if (!isPagedModel(model)) throw new Error(`${checkpoint} is no paged model`);
   return { model, backend };
 }

@@ -19,3 +19,11 @@ export function distinct(c: CaseWriter, count: number, bound: number): number[] 
   const taken = Array.from({ length: count }, () => left.splice(c.below(left.length), 1)[0]!);
   return taken.sort((a, b) => a - b);
 }
+
+/** What indexSelect could have written: everything, or `budget` of the complete blocks. */
+export function selections(c: CaseWriter, budget: number): number[] {
+  return c.positions.flatMap((position) => {
+    const complete = Math.floor((position + 1) / BLOCK);
+    return complete <= budget ? [-1, ...Array<number>(budget).fill(7777)] : [budget, ...distinct(c, budget, complete)];
+  });
+}

@@ -1,6 +1,5 @@
 /** Recipes of the ops that read or write states and pages. */
-import type { CaseWriter } from './op-case-writer.js';
-import { BLOCK, distinct, EPS, type RecipeTable } from './op-recipe.js';
+import { BLOCK, EPS, selections, type RecipeTable } from './op-recipe.js';
 
 export const MIXER_RECIPES = {
   conv: {
@@ -37,6 +36,31 @@ export const MIXER_RECIPES = {
         negExpA: c.values('negExpA', decays),
         dtBias: c.weight('dtBias', valueHeads),
         state: c.fixed(valueHeads * keyDim * valueDim),
+      });
+    },
+  },
+  kda: {
+    variants: 3,
+    write: (c, v) => {
+      const [heads, dim] = [
+        [3, 20],
+        [2, 16],
+        [1, 37],
+      ][v] as [number, number];
+      const width = heads * dim;
+      c.add('kda', {
+        conv: c.input('conv', 3 * width),
+        f: c.input('f', width, 3),
+        b: c.input('b', heads, 2),
+        out: c.output('out', width),
+        ...{ heads, dim },
+        bound: v === 1 ? 0 : 5,
+        expA: c.values(
+          'expA',
+          Float32Array.from({ length: heads }, () => Math.exp(c.normal())),
+        ),
+        dtBias: c.weight('dtBias', width),
+        state: c.fixed(width * dim),
       });
     },
   },
@@ -90,15 +114,20 @@ export const MIXER_RECIPES = {
     },
   },
   indexSelect: {
-    variants: 3,
+    variants: 5,
     write: (c, v) => {
-      const [heads, dim] = v === 1 ? [1, 2] : [3, 22]; // variant 1: most scores tie
-      const budgetBlocks = [2, 3, 40][v]!;
+      const tie = v === 1 || v === 4; // most scores tie
+      const [heads, dim] = tie ? [1, 2] : [3, 22];
+      const budgetBlocks = [2, 3, 40, 2, 3][v]!;
+      const weighted = v >= 3;
       c.add('indexSelect', {
-        q: v === 1 ? c.coarseInput('q', heads * dim) : c.input('q', heads * dim),
+        q: tie ? c.coarseInput('q', heads * dim) : c.input('q', heads * dim),
         out: c.output('out', 1 + budgetBlocks),
         ...{ heads, dim, block: BLOCK, budgetBlocks },
         blocks: c.page((c.pageTokens / BLOCK) * dim),
+        weights: !weighted ? -1 : tie ? c.coarseInput('weights', heads) : c.input('weights', heads),
+        weightScale: weighted ? heads ** -0.5 : 1,
+        dotScale: weighted ? dim ** -0.5 : 1,
       });
     },
   },
@@ -122,11 +151,3 @@ export const MIXER_RECIPES = {
     },
   },
 } as const satisfies RecipeTable;
-
-/** What indexSelect could have written: everything, or `budget` of the complete blocks. */
-function selections(c: CaseWriter, budget: number): number[] {
-  return c.positions.flatMap((position) => {
-    const complete = Math.floor((position + 1) / BLOCK);
-    return complete <= budget ? [-1, ...Array<number>(budget).fill(7777)] : [budget, ...distinct(c, budget, complete)];
-  });
-}

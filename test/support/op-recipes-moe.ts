@@ -25,13 +25,42 @@ export const MOE_RECIPES = {
       c.add('moeGroup', { index, experts, topK, ...outputs });
     },
   },
+  scoreRouter: {
+    variants: 7,
+    write: (c, v) => {
+      const [experts, topK, groups, groupsKept] = [
+        [7, 2, 1, 1],
+        [24, 5, 4, 2],
+        [16, 16, 1, 1],
+        [12, 3, 12, 5],
+        [24, 4, 6, 3],
+        [9, 3, 1, 1],
+        [40, 6, 1, 1],
+      ][v] as [number, number, number, number];
+      const logits = v === 4 ? c.coarseInput('logits', experts) : c.input('logits', experts, 2);
+      const withTable = v === 5;
+      if (withTable) c.vocabulary(13);
+      const entries = Array.from({ length: 13 }, () => distinct(c, topK, experts).reverse()).flat();
+      c.add('scoreRouter', {
+        ...{ logits, experts, topK, groups, groupsKept },
+        score: [0, 0, 1, 1, 0, 1, 1][v]!,
+        normalise: v === 2 || v === 3 ? 0 : 1,
+        scaling: 2.5,
+        bias: v === 0 || withTable ? -1 : c.weight('bias', experts, 'F32', v === 4 ? 0 : 0.3),
+        table: withTable ? c.values('table', new Float32Array(Int32Array.from(entries).buffer)) : -1,
+        ...{ outIndex: c.output('index', topK), outWeight: c.output('weight', topK) },
+      });
+    },
+  },
   moeUp: {
-    variants: 3,
+    variants: 4,
     write: (c, v) => {
       const { experts, topK, offsets, list } = grouped(c);
       const [hidden, width] = v === 0 ? [37, 11] : [16, 20];
+      const dtype = DTYPES[v % 3];
+      const limit = v === 3 ? 0.75 : 0;
       const perExpert = (kind: string): string[] =>
-        Array.from({ length: experts }, (_, e) => c.weight(`${kind} ${e}`, width * hidden, DTYPES[v]));
+        Array.from({ length: experts }, (_, e) => c.weight(`${kind} ${e}`, width * hidden, dtype));
       const [gate, up] = [perExpert('gate'), perExpert('up')];
       const fields = {
         in: c.input('in', hidden),
@@ -44,7 +73,7 @@ export const MOE_RECIPES = {
         topK,
         width,
       };
-      c.add('moeUp', { ...fields, out: c.output('out', topK * width) });
+      c.add('moeUp', { ...fields, out: c.output('out', topK * width), limit });
     },
   },
   moeDown: {
@@ -58,17 +87,17 @@ export const MOE_RECIPES = {
     },
   },
   moeCombine: {
-    variants: 2,
-    write: (c, lowering) => {
+    variants: 3,
+    write: (c, v) => {
       const [hidden, topK] = [21, 3];
       c.add('moeCombine', {
         down: c.input('down', topK * hidden),
         weights: c.input('weights', topK, 0.3),
         shared: c.input('shared', hidden),
-        sharedGate: c.input('sharedGate', 1, 3),
+        sharedGate: v === 2 ? -1 : c.input('sharedGate', 1, 3),
         ...{ hidden, topK },
         out: c.output('out', hidden),
-        lowering,
+        lowering: v % 2,
       });
     },
   },

@@ -23,14 +23,14 @@ export const ROW_RECIPES = {
     },
   },
   norm: {
-    variants: 5,
+    variants: 6,
     write: (c, v) => {
-      const group = [20, 16, 37, 5, 11][v]!;
-      const rows = [0, 0, 1, 0, SUBROWS][v]!;
+      const group = [20, 16, 37, 5, 11, 21][v]!;
+      const rows = [0, 0, 1, 0, SUBROWS, 0][v]!;
       const width = group * (rows === 0 ? 3 : 1);
       const source = c.input('in', width * subrows(rows), 2, kindOf(rows));
       const out = v === 1 ? source : c.output('out', width * subrows(rows), kindOf(rows));
-      const gain = c.weight('gain', width, 'F32', 0.3, 1);
+      const gain = v === 5 ? -1 : c.weight('gain', width, 'F32', 0.3, 1);
       c.add('norm', { rows, in: source, out, width, group, gain, eps: EPS });
     },
   },
@@ -94,10 +94,82 @@ export const ROW_RECIPES = {
     },
   },
   swiglu: {
-    variants: 2,
+    variants: 3,
     write: (c, v) => {
       const gate = c.input('gate', 43, 3);
-      c.add('swiglu', { gate, up: c.input('up', 43), out: v === 0 ? c.output('out', 43) : gate, width: 43 });
+      const limit = v === 2 ? 0.75 : 0;
+      c.add('swiglu', { gate, up: c.input('up', 43), out: v === 0 ? c.output('out', 43) : gate, width: 43, limit });
+    },
+  },
+  groupedLinear: {
+    variants: 4,
+    write: (c, v) => {
+      const [groups, groupIn, groupOut, rowStride, rowOffset] = [
+        [3, 20, 11, 11, 0],
+        [2, 37, 7, 19, 5],
+        [4, 16, 33, 40, 7],
+        [2, 5, 3, 4, 1],
+      ][v] as [number, number, number, number, number];
+      const rows = [0, 0, 1, SUBROWS][v]!;
+      c.add('groupedLinear', {
+        rows,
+        in: c.input('in', groups * groupIn * subrows(rows), 1, kindOf(rows)),
+        out: c.output('out', groups * groupOut * subrows(rows), kindOf(rows)),
+        ...{ groups, groupIn, groupOut },
+        weight: c.weight('weight', groups * rowStride * groupIn, DTYPES[v % 3]),
+        ...{ rowStride, rowOffset },
+      });
+    },
+  },
+  layerNorm: {
+    variants: 3,
+    write: (c, v) => {
+      const width = [22, 16, 7][v]!;
+      const rows = [0, 1, SUBROWS][v]!;
+      const source = c.input('in', width * subrows(rows), 2, kindOf(rows));
+      const out = v === 1 ? source : c.output('out', width * subrows(rows), kindOf(rows));
+      const [gain, bias] = [c.weight('gain', width, 'F32', 0.3, 1), c.weight('bias', width)];
+      c.add('layerNorm', { rows, in: source, out, width, gain, bias, eps: EPS });
+    },
+  },
+  mhcWeights: {
+    variants: 5,
+    write: (c, v) => {
+      const streams = [4, 2, 3, 8, 4][v]!;
+      const iterations = [20, 1, 0, 3, 2][v]!;
+      const rows = [0, 0, 1, 0, SUBROWS][v]!;
+      const width = iterations === 0 ? streams : (2 + streams) * streams;
+      const source = c.input('in', width * subrows(rows), 1, kindOf(rows));
+      const out = v === 1 ? source : c.output('out', width * subrows(rows), kindOf(rows));
+      const scale = c.weight('scale', iterations === 0 ? 1 : 3, 'F32', 0.3, 1);
+      const eps = v === 3 ? 1e-2 : EPS;
+      c.add('mhcWeights', { rows, in: source, out, streams, iterations, scale, base: c.weight('base', width), eps });
+    },
+  },
+  mhcSum: {
+    variants: 4,
+    write: (c, v) => {
+      const [hidden, streams] = v === 0 ? [19, 4] : [33, 3];
+      const rows = [0, 1, SUBROWS, 1][v]!;
+      const weightsWidth = [24, 3, 5, 3][v]!;
+      const weights = v === 3 ? -1 : c.input('weights', weightsWidth * subrows(rows), 1, kindOf(rows));
+      const residual = c.input('residual', hidden * streams * subrows(rows), 2, kindOf(rows));
+      const out = c.output('out', hidden * subrows(rows), kindOf(rows));
+      c.add('mhcSum', { rows, weights, weightsWidth, residual, out, hidden, streams });
+    },
+  },
+  mhcWrite: {
+    variants: 3,
+    write: (c, v) => {
+      const [hidden, streams] = [
+        [19, 4],
+        [33, 2],
+        [5, 8],
+      ][v] as [number, number];
+      const weightsWidth = (2 + streams) * streams + v;
+      const residual = c.input('residual', hidden * streams, 2);
+      const weights = c.input('weights', weightsWidth);
+      c.add('mhcWrite', { residual, weights, weightsWidth, y: c.input('y', hidden), hidden, streams });
     },
   },
   add: {

@@ -32,6 +32,17 @@ export function silu4(x: v128): v128 {
   return act4(f32x4.mul(x, isMtplx ? lookUp4(standaloneTable, x) : sigmoidF32x4(x)));
 }
 
+/** silu(gate) * up before its last rounding; with a limit that is not 0 both are clamped first, NaN kept. */
+@inline
+export function swiglu4(gate: v128, up: v128, limit: f32): v128 {
+  if (limit == 0) return f32x4.mul(silu4(gate), up);
+  const most = f32x4.splat(limit);
+  const least = f32x4.splat(-limit);
+  const g = v128.bitselect(most, gate, f32x4.gt(gate, most));
+  const u = v128.bitselect(most, v128.bitselect(least, up, f32x4.lt(up, least)), f32x4.gt(up, most));
+  return f32x4.mul(silu4(g), u);
+}
+
 const LOG2E_F32: f32 = reinterpret<f32>(0x3fb8aa3b);
 
 /** The float32 gate: every step rounded to float32 around a correctly rounded exponential. */

@@ -8,8 +8,32 @@ import { begin, callAddress, measure, setOp } from './context';
 import { attention, attentionScratch, attentionWork } from './ops/attention';
 import { conv, convScratch, convWork } from './ops/conv';
 import { gatedDelta, gatedDeltaScratch, gatedDeltaWork } from './ops/gated-delta';
+import { groupedLinear, groupedLinearScratch, groupedLinearWork } from './ops/grouped-linear';
 import { indexSelect, indexSelectScratch, indexSelectWork } from './ops/index-select';
+import { kda, kdaScratch, kdaWork } from './ops/kda';
+import {
+  latentAttention,
+  latentAttentionScratch,
+  latentAttentionWork,
+  latentStore,
+  latentStoreWork,
+  ropeTail,
+  ropeTailWork,
+  windowAttention,
+  windowAttentionScratch,
+  windowAttentionWork,
+} from './ops/latent';
 import { linear, linearScratch, linearWork } from './ops/linear';
+import {
+  mhcSum,
+  mhcSumWork,
+  mhcWeights,
+  mhcWeightsScratch,
+  mhcWeightsWork,
+  mhcWrite,
+  mhcWriteScratch,
+  mhcWriteWork,
+} from './ops/manifold';
 import {
   moeCombine,
   moeCombineWork,
@@ -20,6 +44,7 @@ import {
   moeUpScratch,
   moeUpWork,
 } from './ops/moe';
+import { pool, poolScratch, poolWork } from './ops/pool';
 import {
   attentionPrep,
   attentionPrepScratch,
@@ -39,6 +64,8 @@ import {
   gatedNorm,
   gatedNormWork,
   gather,
+  layerNorm,
+  layerNormWork,
   norm,
   normWork,
   pleAdd,
@@ -47,6 +74,7 @@ import {
   swigluWork,
   tap,
 } from './ops/rows';
+import { scoreRouter, scoreRouterScratch, scoreRouterWork } from './ops/score-router';
 import {
   hcAct,
   hcActWork,
@@ -159,6 +187,18 @@ function runOp(op: i32): void {
     case plan.OP_PLE_ADD: return pleAdd();
     case plan.OP_GATHER: return gather();
     case plan.OP_TAP: return tap();
+    case plan.OP_MHC_WEIGHTS: return mhcWeights();
+    case plan.OP_MHC_SUM: return mhcSum();
+    case plan.OP_MHC_WRITE: return mhcWrite();
+    case plan.OP_GROUPED_LINEAR: return groupedLinear();
+    case plan.OP_SCORE_ROUTER: return scoreRouter();
+    case plan.OP_LAYER_NORM: return layerNorm();
+    case plan.OP_KDA: return kda();
+    case plan.OP_ROPE_TAIL: return ropeTail();
+    case plan.OP_POOL: return pool();
+    case plan.OP_WINDOW_ATTENTION: return windowAttention();
+    case plan.OP_LATENT_ATTENTION: return latentAttention();
+    case plan.OP_LATENT_STORE: return latentStore();
     default: unreachable(); // the program was checked when it was loaded
   }
 }
@@ -188,6 +228,18 @@ function workOf(op: i32): f64 {
     case plan.OP_ADD: return addWork();
     case plan.OP_PLE_GATE: return pleGateWork();
     case plan.OP_PLE_ADD: return pleAddWork();
+    case plan.OP_MHC_WEIGHTS: return mhcWeightsWork();
+    case plan.OP_MHC_SUM: return mhcSumWork();
+    case plan.OP_MHC_WRITE: return mhcWriteWork();
+    case plan.OP_GROUPED_LINEAR: return groupedLinearWork();
+    case plan.OP_SCORE_ROUTER: return scoreRouterWork();
+    case plan.OP_LAYER_NORM: return layerNormWork();
+    case plan.OP_KDA: return kdaWork();
+    case plan.OP_ROPE_TAIL: return ropeTailWork();
+    case plan.OP_POOL: return poolWork();
+    case plan.OP_WINDOW_ATTENTION: return windowAttentionWork();
+    case plan.OP_LATENT_ATTENTION: return latentAttentionWork();
+    case plan.OP_LATENT_STORE: return latentStoreWork();
     default: return -1;
   }
 }
@@ -218,6 +270,14 @@ function scratchOf(op: i32): usize {
     case plan.OP_MOE_UP: return moeUpScratch();
     case plan.OP_MOE_DOWN: return moeDownScratch();
     case plan.OP_PLE_GATE: return pleGateScratch();
+    case plan.OP_MHC_WEIGHTS: return mhcWeightsScratch();
+    case plan.OP_MHC_WRITE: return mhcWriteScratch();
+    case plan.OP_GROUPED_LINEAR: return groupedLinearScratch();
+    case plan.OP_SCORE_ROUTER: return scoreRouterScratch();
+    case plan.OP_KDA: return kdaScratch();
+    case plan.OP_POOL: return poolScratch();
+    case plan.OP_WINDOW_ATTENTION: return windowAttentionScratch();
+    case plan.OP_LATENT_ATTENTION: return latentAttentionScratch();
     default: return 0;
   }
 }

@@ -78,8 +78,12 @@ function checkOp(op: DecodedOp, index: number, header: PlanHeader, program: Plan
 }
 
 /** Integers that may be 0; every other plain integer is a size or count and at least 1. */
-const MAY_BE_ZERO = new Set(['outColumn']);
-const FLAGS = new Set(['silu', 'normalise']);
+const MAY_BE_ZERO = new Set(['outColumn', 'rowOffset', 'iterations']);
+/** Numbers whose 0 stands for none; every other number is positive. */
+const FLOATS_WITHOUT = new Set(['limit', 'bound']);
+const FLAGS = new Set(['silu', 'normalise', 'score', 'inverse', 'overlap', 'tail']);
+/** Most streams of a manifold hyper-connection. */
+const MOST_STREAMS = 8;
 /** Most rows that a row of the call may stand for. */
 const MOST_SUBROWS = 64;
 
@@ -97,6 +101,7 @@ function fieldComplaint(kind: FieldKind, name: string, values: Values, op: Decod
         ? `is neither -1 nor an index of ${header.weights} weights`
         : undefined;
     case 'float':
+      if (value === 0 && FLOATS_WITHOUT.has(name)) return undefined;
       return Number.isFinite(value) && value > 0 ? undefined : 'is not a positive finite number';
     case 'fixed':
       return value < 0 || value % 4 !== 0 ? 'is no float32 offset in a slab' : undefined;
@@ -112,8 +117,16 @@ function fieldComplaint(kind: FieldKind, name: string, values: Values, op: Decod
 }
 
 function mayBeZero(op: DecodedOp, name: string): boolean {
-  const withoutSelection = op.name === 'attention' && op.fields.select === -1;
-  return MAY_BE_ZERO.has(name) || (withoutSelection && (name === 'block' || name === 'budgetBlocks'));
+  const withoutSelection =
+    (op.name === 'attention' || op.name === 'windowAttention' || op.name === 'latentAttention') &&
+    op.fields.select === -1;
+  const withoutWeights = op.name === 'mhcSum' && op.fields.weights === -1;
+  return (
+    MAY_BE_ZERO.has(name) ||
+    (withoutSelection && (name === 'block' || name === 'budgetBlocks')) ||
+    (withoutWeights && name === 'weightsWidth') ||
+    (op.name === 'pool' && op.fields.rope === -1 && name === 'rotary')
+  );
 }
 
 /** Sites whose lowering 0 is the standalone table; at the others it is the ordinary sigmoid. */
@@ -133,6 +146,7 @@ const ANY_DTYPE: Readonly<Partial<Record<OpName, readonly string[]>>> = {
   linear: ['weight'],
   moeUp: ['gate', 'up'],
   moeDown: ['down'],
+  groupedLinear: ['weight'],
 };
 
 function dtypeComplaint(kind: FieldKind, name: string, values: Values, op: DecodedOp, program: PlanProgram): Complaint {
@@ -149,18 +163,20 @@ function relationComplaint(op: DecodedOp, header: PlanHeader): Complaint {
       ? undefined
       : `${part} = ${fields[part]} does not divide ${whole} = ${fields[whole]}`;
   };
-  const rotaryFits = (
-    fields: OpFields<'indexBlocks'> | OpFields<'indexPrep'> | OpFields<'attentionPrep'>,
-  ): Complaint =>
-    fields.rotary % 2 === 0 && fields.rotary <= fields.dim
+  const rotaryFits = ({ rotary, dim }: { readonly rotary: number; readonly dim: number }): Complaint =>
+    rotary % 2 === 0 && rotary <= dim ? undefined : `rotary = ${rotary} is odd or above dim = ${dim}`;
+  const blockFits = (block: number, name = 'block'): Complaint =>
+    header.pageTokens % block === 0
       ? undefined
-      : `rotary = ${fields.rotary} is odd or above dim = ${fields.dim}`;
-  const blockFits = (block: number): Complaint =>
-    header.pageTokens % block === 0 ? undefined : `block = ${block} does not divide pageTokens = ${header.pageTokens}`;
+      : `${name} = ${block} does not divide pageTokens = ${header.pageTokens}`;
   const expertsFit = (first: number, experts: number): Complaint =>
     first + experts <= header.weights
       ? undefined
       : `weights ${first} to ${first + experts} pass the table of ${header.weights}`;
+  const fewStreams = (streams: number): Complaint =>
+    streams <= MOST_STREAMS ? undefined : `streams = ${streams} passes ${MOST_STREAMS}`;
+  const wideEnough = ({ weightsWidth }: { readonly weightsWidth: number }, needed: number): Complaint =>
+    weightsWidth >= needed ? undefined : `weightsWidth = ${weightsWidth} is below ${needed}`;
   switch (op.name) {
     case 'norm':
       return divides('group', 'width');
@@ -189,9 +205,43 @@ function relationComplaint(op: DecodedOp, header: PlanHeader): Complaint {
       return expertsFit(op.fields.gate, op.fields.experts) ?? expertsFit(op.fields.up, op.fields.experts);
     case 'moeDown':
       return expertsFit(op.fields.down, op.fields.experts);
+    case 'mhcWeights':
+      return fewStreams(op.fields.streams);
+    case 'mhcSum':
+      return (
+        fewStreams(op.fields.streams) ?? (op.fields.weights >= 0 ? wideEnough(op.fields, op.fields.streams) : undefined)
+      );
+    case 'mhcWrite':
+      return fewStreams(op.fields.streams) ?? wideEnough(op.fields, (2 + op.fields.streams) * op.fields.streams);
+    case 'groupedLinear': {
+      const { rowOffset, groupOut, rowStride } = op.fields;
+      return rowOffset + groupOut <= rowStride
+        ? undefined
+        : `rowOffset + groupOut = ${rowOffset + groupOut} passes rowStride = ${rowStride}`;
+    }
+    case 'scoreRouter':
+      return scoreRouterComplaint(op.fields);
+    case 'ropeTail':
+      return rotaryFits(op.fields);
+    case 'pool': {
+      const { rotary, channels, rope, window } = op.fields;
+      return blockFits(window, 'window') ?? (rope >= 0 ? rotaryFits({ rotary, dim: channels }) : undefined);
+    }
+    case 'windowAttention':
+      return op.fields.block > 0 || op.fields.select >= 0 ? blockFits(op.fields.block) : undefined;
+    case 'latentAttention':
+      return op.fields.select >= 0 ? blockFits(op.fields.block) : undefined;
     default:
       return undefined;
   }
+}
+
+function scoreRouterComplaint({ experts, topK, groups, groupsKept, table }: OpFields<'scoreRouter'>): Complaint {
+  if (topK > experts) return `topK = ${topK} passes experts = ${experts}`;
+  if (experts % groups !== 0) return `groups = ${groups} does not divide experts = ${experts}`;
+  if (groupsKept > groups) return `groupsKept = ${groupsKept} passes groups = ${groups}`;
+  const candidates = table >= 0 ? experts : groupsKept * (experts / groups);
+  return topK <= candidates ? undefined : `topK = ${topK} passes the ${candidates} experts of the kept groups`;
 }
 
 /** Inputs that an output may coincide with, as the op table says. */
@@ -199,6 +249,9 @@ const MAY_COINCIDE: Readonly<Partial<Record<OpName, readonly string[]>>> = {
   norm: ['in'],
   swiglu: ['gate'],
   add: ['a', 'b'],
+  mhcWeights: ['in'],
+  layerNorm: ['in'],
+  ropeTail: ['in'],
 };
 
 function overlapComplaint(op: DecodedOp, extents: readonly Extent[]): Complaint {

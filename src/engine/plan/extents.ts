@@ -37,6 +37,11 @@ type BufferRules = {
   readonly [Name in OpName]: Readonly<Partial<Record<keyof OpFields<Name>, BufferRule<Name>>>>;
 };
 
+/** Words of a row of hyper-connection weights: all three parts, or the read weights alone. */
+export function mhcWidth({ streams, iterations }: { readonly streams: number; readonly iterations: number }): number {
+  return iterations === 0 ? streams : (2 + streams) * streams;
+}
+
 /** `rows` is R, or what the op's field `rows` says: M, or n rows for each of R. */
 const RULES: BufferRules = {
   embed: { out: { access: 'out', words: (op, rows) => rows * op.width * op.copies } },
@@ -88,6 +93,7 @@ const RULES: BufferRules = {
   indexSelect: {
     q: { access: 'in', words: (op, rows) => rows * op.heads * op.dim },
     out: { access: 'out', type: 'i32', words: (op, rows) => rows * (1 + op.budgetBlocks) },
+    weights: { access: 'in', words: (op, rows) => rows * op.heads },
   },
   attention: {
     q: { access: 'in', words: (op, rows) => rows * op.heads * op.dim },
@@ -153,6 +159,59 @@ const RULES: BufferRules = {
     in: { access: 'in', words: (op, rows) => rows * op.width },
     out: { access: 'out', words: (op, rows) => rows * op.width },
   },
+  mhcWeights: {
+    in: { access: 'in', words: (op, rows) => rows * mhcWidth(op) },
+    out: { access: 'out', words: (op, rows) => rows * mhcWidth(op) },
+  },
+  mhcSum: {
+    weights: { access: 'in', words: (op, rows) => rows * op.weightsWidth },
+    residual: { access: 'in', words: (op, rows) => rows * op.streams * op.hidden },
+    out: { access: 'out', words: (op, rows) => rows * op.hidden },
+  },
+  mhcWrite: {
+    residual: { access: 'in-out', words: (op, rows) => rows * op.streams * op.hidden },
+    weights: { access: 'in', words: (op, rows) => rows * op.weightsWidth },
+    y: { access: 'in', words: (op, rows) => rows * op.hidden },
+  },
+  groupedLinear: {
+    in: { access: 'in', words: (op, rows) => rows * op.groups * op.groupIn },
+    out: { access: 'out', words: (op, rows) => rows * op.groups * op.groupOut },
+  },
+  scoreRouter: {
+    logits: { access: 'in', words: (op, rows) => rows * op.experts },
+    outIndex: { access: 'out', type: 'i32', words: (op, rows) => rows * op.topK },
+    outWeight: { access: 'out', words: (op, rows) => rows * op.topK },
+  },
+  layerNorm: {
+    in: { access: 'in', words: (op, rows) => rows * op.width },
+    out: { access: 'out', words: (op, rows) => rows * op.width },
+  },
+  kda: {
+    conv: { access: 'in', words: (op, rows) => rows * 3 * op.heads * op.dim },
+    f: { access: 'in', words: (op, rows) => rows * op.heads * op.dim },
+    b: { access: 'in', words: (op, rows) => rows * op.heads },
+    out: { access: 'out', words: (op, rows) => rows * op.heads * op.dim },
+  },
+  ropeTail: {
+    in: { access: 'in', words: (op, rows) => rows * op.heads * op.dim },
+    out: { access: 'out', words: (op, rows) => rows * op.heads * op.dim },
+  },
+  pool: {
+    values: { access: 'in', words: (op, rows) => rows * (1 + op.overlap) * op.channels },
+    gates: { access: 'in', words: (op, rows) => rows * (1 + op.overlap) * op.channels },
+  },
+  windowAttention: {
+    q: { access: 'in', words: (op, rows) => rows * op.heads * op.dim },
+    kv: { access: 'in', words: (op, rows) => rows * op.dim },
+    select: { access: 'in', type: 'i32', words: (op, rows) => rows * (1 + op.budgetBlocks) },
+    out: { access: 'out', words: (op, rows) => rows * op.heads * op.dim },
+  },
+  latentAttention: {
+    q: { access: 'in', words: (op, rows) => rows * op.heads * op.dim },
+    select: { access: 'in', type: 'i32', words: (op, rows) => rows * (1 + op.budgetBlocks) },
+    out: { access: 'out', words: (op, rows) => rows * op.heads * op.dim },
+  },
+  latentStore: { in: { access: 'in', words: (op, rows) => rows * op.dim } },
 };
 
 /** The workspace extents of an op for these row counts; buffers that are absent (-1) have none. */

@@ -16,51 +16,18 @@
  * Buffers are float32 [rows, width], row-major, at a word offset in the workspace; values are A-rounded where written so.
  */
 
-export type FieldKind =
-  /** Word (4-byte) offset of a buffer in the workspace. */
-  | 'buffer'
-  /** As `buffer`, or -1 for none. */
-  | 'buffer?'
-  /** Index into the plan's weight table. */
-  | 'weight'
-  /** As `weight`, or -1 for none. */
-  | 'weight?'
-  /** A plain integer. */
-  | 'int'
-  /** Bits of a float32. */
-  | 'float'
-  /** Byte offset in the fixed slab of a state. */
-  | 'fixed'
-  /** Byte offset in a page of a state. */
-  | 'page'
-  /** 0: standalone, 1: fused. */
-  | 'lowering';
+import { fields, type OpSpec } from './op-spec.js';
 
-export interface OpField<Name extends string = string> {
-  readonly name: Name;
-  readonly kind: FieldKind;
-}
-
-export interface OpSpec {
-  readonly code: number;
-  /** Fields in the order of the encoding, after the op's code and its length in words (these two included). */
-  readonly fields: readonly OpField[];
-  /** Repeated at the end, preceded by nothing: the count is a field of its own, named `segments`. */
-  readonly repeated?: readonly OpField[];
-  readonly doc: string;
-}
-
-/** The field names of a description such as `rows in:buffer eps:float`, as a type. */
-type NamesIn<Text extends string> = Text extends `${infer Head} ${infer Rest}`
-  ? NamesIn<Head> | NamesIn<Rest>
-  : NameIn<Text>;
-type NameIn<Item extends string> = Item extends `${infer Name}:${string}` ? Name : Item;
-
-const fields = <const Text extends string>(text: Text): OpField<NamesIn<Text>>[] =>
-  text.split(' ').map((item) => {
-    const [name = '', kind = 'int'] = item.split(':');
-    return { name: name as NamesIn<Text>, kind: kind as FieldKind };
-  });
+export type { FieldKind, OpField, OpSpec } from './op-spec.js';
+export {
+  CALL_HEADER,
+  CALL_HEADER_WORDS,
+  PLAN_HEADER,
+  PLAN_HEADER_WORDS,
+  PLAN_MAGIC,
+  PLAN_VERSION,
+  SEQUENCE_RECORD_WORDS,
+} from './encoding.js';
 
 export const OPS = {
   embed: {
@@ -70,10 +37,11 @@ export const OPS = {
   },
   norm: {
     code: 2,
-    fields: fields('rows in:buffer out:buffer width group gain:weight eps:float'),
+    fields: fields('rows in:buffer out:buffer width group gain:weight? eps:float'),
     doc:
       'RMS norm over groups of `group` elements; gain is float32 [width]. scale = 1 / sqrt(dot(x, x) / group + eps); ' +
-      'out = A(x * scale * gain), left to right. With mtplx = 1: out = A(A(x * scale) * gain). out may be in.',
+      'out = A(x * scale * gain), left to right. With mtplx = 1: out = A(A(x * scale) * gain). Without a gain: out = ' +
+      'A(x * scale). out may be in.',
   },
   linear: {
     code: 3,
@@ -163,12 +131,16 @@ export const OPS = {
   },
   indexSelect: {
     code: 13,
-    fields: fields('q:buffer out:buffer heads dim block budgetBlocks blocks:page'),
+    fields: fields(
+      'q:buffer out:buffer heads dim block budgetBlocks blocks:page weights:buffer? weightScale:float dotScale:float',
+    ),
     doc:
       'out: int32 [rows, 1 + budgetBlocks]. nb = floor((position + 1) / block) complete blocks. nb <= budgetBlocks: ' +
       'out[0] = -1 (every visible token), the rest of the row stays as it was. Else score[b] = sum over heads ascending ' +
-      'from 0 of max(0, dot(q[head], blockKey[b])), NaN counting as 0; out[0] = budgetBlocks, then the budgetBlocks blocks ' +
-      'of highest score (equal scores: lower block first) in ascending block order.',
+      'from 0 of max(0, dot(q[head], blockKey[b])), NaN counting as 0; with weights [rows, heads]: fma over heads ascending ' +
+      'from 0 of fl(weights[head] * weightScale) * max(0, fl(dot * dotScale)). out[0] = budgetBlocks, then the ' +
+      'budgetBlocks blocks of highest score (equal scores: lower block first; a score of NaN ranks as -inf) in ascending ' +
+      'block order.',
   },
   attention: {
     code: 14,
@@ -200,10 +172,13 @@ export const OPS = {
   },
   moeUp: {
     code: 17,
-    fields: fields('in:buffer hidden offsets:buffer list:buffer gate:weight up:weight experts topK width out:buffer'),
+    fields: fields(
+      'in:buffer hidden offsets:buffer list:buffer gate:weight up:weight experts topK width out:buffer limit:float',
+    ),
     doc:
       'For every pair: out[row * topK + slot, i] = A(silu(A(dot(gate_e[i], in[row]))) * A(dot(up_e[i], in[row]))), i < ' +
-      'width. Expert e has weight indices gate + e and up + e, each [width, hidden].',
+      'width. Expert e has weight indices gate + e and up + e, each [width, hidden]. With a limit (not 0) both rounded ' +
+      'products are clamped first, as in swiglu.',
   },
   moeDown: {
     code: 18,
@@ -213,16 +188,18 @@ export const OPS = {
   moeCombine: {
     code: 19,
     fields: fields(
-      'down:buffer weights:buffer shared:buffer sharedGate:buffer hidden topK out:buffer lowering:lowering',
+      'down:buffer weights:buffer shared:buffer sharedGate:buffer? hidden topK out:buffer lowering:lowering',
     ),
     doc:
       'y = fma over slots ascending from 0 of weights[slot] * down[row * topK + slot]; s = sigma(sharedGate[row]) (with ' +
-      'lowering = 1: gate); out = A(A(y) + A(s * shared)).',
+      'lowering = 1: gate), or 1 without sharedGate; out = A(A(y) + A(s * shared)).',
   },
   swiglu: {
     code: 20,
-    fields: fields('gate:buffer up:buffer out:buffer width'),
-    doc: 'R rows: out = A(silu(gate) * up). out may be gate.',
+    fields: fields('gate:buffer up:buffer out:buffer width limit:float'),
+    doc:
+      'R rows: out = A(silu(g) * u), g = gate, u = up; with a limit (not 0): g = gate > limit ? limit : gate; u = up > ' +
+      'limit ? limit : up < -limit ? -limit : up. out may be gate.',
   },
   add: {
     code: 21,
@@ -252,6 +229,133 @@ export const OPS = {
     fields: fields('in:buffer out:buffer width'),
     doc: 'R rows copied for inspection; only plans that were asked for taps hold it.',
   },
+  mhcWeights: {
+    code: 26,
+    fields: fields('rows in:buffer out:buffer streams iterations scale:weight base:weight eps:float'),
+    doc:
+      'The weights of a manifold hyper-connection of H = streams (at most 8) streams. in and out rows: H read weights, H ' +
+      'write weights, then H * H mixing weights comb[j, k] (from stream j into stream k) row by row; with iterations = 0 ' +
+      'the H read weights alone. scale float32 [3] ([1] with iterations = 0), one for each part; base float32, as long as ' +
+      'a row. v = fl(fl(in * scale[part]) + base). read = fl(sigmoidF32(v) + eps); write = fl(2 * sigmoidF32(v)). comb: ' +
+      'for each row j: m = greatest v by `>` from -inf, e = expF32(fl(v - m)), c = fl(fl(e / total) + eps), total = the e ' +
+      'added from 0 in ascending k; then the column pass: c = fl(c / fl(s + eps)), s = the column added from 0 in ' +
+      'ascending j; then iterations - 1 times the row pass (the same along rows) and the column pass. Nothing is A-rounded. ' +
+      'out may be in.',
+  },
+  mhcSum: {
+    code: 27,
+    fields: fields('rows weights:buffer? weightsWidth residual:buffer out:buffer hidden streams'),
+    doc:
+      'out[i] = A(sum), sum = fma over streams h ascending from 0 of weights[h] * residual[h, i]; weights rows are ' +
+      'weightsWidth long. Without weights: out[i] = A(fl(sum / streams)), the residuals added from 0 in ascending h.',
+  },
+  mhcWrite: {
+    code: 28,
+    fields: fields('residual:buffer weights:buffer weightsWidth y:buffer hidden streams'),
+    doc:
+      'In place, R rows: residual[k, i] = A(sum), sum = fma over streams j ascending, from fl(write[k] * y[i]), of ' +
+      'comb[j, k] * residual[j, i] (all of them as they were before); weights rows as mhcWeights leaves them: write at ' +
+      'column H, comb at 2 * H.',
+  },
+  groupedLinear: {
+    code: 29,
+    fields: fields('rows in:buffer out:buffer groups groupIn groupOut weight:weight rowStride rowOffset'),
+    doc:
+      'out[row, g * groupOut + o] = A(dot(weight[g * rowStride + rowOffset + o], in[row, g * groupIn …])), o < groupOut; ' +
+      'weight rows have groupIn elements of any float dtype, and rowOffset + groupOut is at most rowStride.',
+  },
+  scoreRouter: {
+    code: 30,
+    fields: fields(
+      'logits:buffer experts topK groups groupsKept score normalise scaling:float bias:weight? table:weight? outIndex:buffer outWeight:buffer',
+    ),
+    doc:
+      'R rows. s = sigmoidF32(l) (score = 0) or fl(sqrt(fl(softplusF64(l)))) (score = 1); t = fl(s + bias), s without ' +
+      'bias (float32 [experts]). NaN ranks as -inf; equal values: lower index. With groups > 1 the experts fall into that ' +
+      'many blocks; a block`s value is fl of the sum of its two greatest t, as they rank (of its one t where it has one ' +
+      'expert), and only the experts of the groupsKept greatest blocks can be chosen. The topK experts of greatest t go to ' +
+      'outIndex int32 [rows, topK] in ascending index order. With a table (int32 [tokens, topK], listed as F32) the ' +
+      'experts are those of the row`s token, clamped into 0 … experts - 1, ascending; bias and groups play no part. ' +
+      'outWeight = A(fl(fl(s / fl(sum + 1e-20)) * scaling)) with normalise, sum = the chosen s added from 0 in that order, ' +
+      'else A(fl(s * scaling)).',
+  },
+  layerNorm: {
+    code: 31,
+    fields: fields('rows in:buffer out:buffer width gain:weight bias:weight eps:float'),
+    doc:
+      'mean = fl(sum / width), the sum by the lane law; d = fl(x - mean); scale = 1 / sqrt(fl(dot(d, d) / width) + eps); ' +
+      'out = A(fl(fl(fl(d * scale) * gain) + bias)), gain and bias float32 [width]. out may be in.',
+  },
+  kda: {
+    code: 32,
+    fields: fields(
+      'conv:buffer f:buffer b:buffer out:buffer heads dim bound:float expA:weight dtBias:weight state:fixed',
+    ),
+    doc:
+      'The delta rule with a decay for every key channel, token by token. conv row: queries, keys, values, each [heads, ' +
+      'dim]; f row [heads, dim]; b row [heads]. q, k, beta and the update as in gatedDelta without mtplx, in every plan. z = ' +
+      'fl(f + dtBias) (dtBias float32 [heads, dim], expA float32 [heads]); log decay g = fl(-bound * sigmoidF32(fl(expA[h] ' +
+      '* z))) with a bound (not 0), else fl(-expA[h] * fl(softplusF64(z))); decay[i] = expF32(g[i]); S[i, j] = decay[i] * ' +
+      'S[i, j] where gatedDelta has one decay. S float32 [heads, dim, dim] (key channel, value channel).',
+  },
+  ropeTail: {
+    code: 35,
+    fields: fields('rows in:buffer out:buffer heads dim rotary rope:weight inverse'),
+    doc:
+      'Turns the last `rotary` elements of every head of dim elements in adjacent pairs by the angles of the row`s position ' +
+      '(a row of several: the position of the row that holds it); the others are copied. rope table as in attentionPrep. ' +
+      'For i < rotary / 2, x = head[dim - rotary + 2 * i], y the element behind it: x` = A(A(x * cos) - A(y * sin)), y` = ' +
+      'A(A(y * cos) + A(x * sin)); with mtplx = 1 the inner A are absent; inverse = 1: sin negated. out may be in.',
+  },
+  pool: {
+    code: 36,
+    fields: fields(
+      'values:buffer gates:buffer channels window overlap ape:weight gain:weight? eps:float rope:weight? rotary state:fixed pooled:page',
+    ),
+    doc:
+      'Pools windows of `window` tokens at absolute positions into one row of `channels` each. values, gates [rows, (1 + ' +
+      'overlap) * channels], ape float32 [window, (1 + overlap) * channels]. For every row whose position p ends window w ' +
+      '(p + 1 = (w + 1) * window), for each channel c: the slots are the window`s tokens j ascending, value and gate at ' +
+      'column overlap * channels + c, ape row j; with overlap = 1 and w > 0 before them those of the window before, at ' +
+      'column c, ape[j, c]. l = fl(gate + ape); m = greatest l by `>` from -inf; e = expF32(fl(l - m)); total = the e added ' +
+      'from 0; pooled = A(fma over slots ascending from 0 of fl(e / total) * value). With gain (float32 [channels]) norm ' +
+      'as in op norm; with rope (rotary as in ropeTail) turned as there, at position w * window. To the page, layout ' +
+      '[pageTokens / window, channels] at `pooled`, kv type; pageTokens is a multiple of window. Tokens before the call ' +
+      'come from the state of the input slab: float32 [(1 + overlap) * window, 2, (1 + overlap) * channels], values then ' +
+      'gates of position p in row p mod (1 + overlap) * window, zeros where no token was; the output slab receives the ' +
+      'same after the call.',
+  },
+  windowAttention: {
+    code: 37,
+    fields: fields(
+      'q:buffer kv:buffer select:buffer? out:buffer heads dim window block budgetBlocks sink:weight? scale:float state:fixed compressed:page',
+    ),
+    doc:
+      'Attention whose keys are their own values, one row of dim elements for all heads. Keys of the row at position p, in ' +
+      'this order: the rows kv of positions max(0, p - window + 1) … p; then, unless block = 0, the compressed rows of ' +
+      'complete blocks ascending, all floor((p + 1) / block) of them or, where select >= 0 and its first entry is not -1, ' +
+      'those of the selected blocks; from the pages, layout [pageTokens / block, dim] at `compressed`, kv type. s = ' +
+      'A(A(dot(q, key)) * scale), after the last key the sink (float32 [heads], as it is); m = the greatest s by `>` from ' +
+      '-inf; e = exp(s - m); total = the e summed by the lane law (lane = rank in the list mod 16, the sink`s last); out[i] ' +
+      '= A(fma over keys ascending from 0 of A(e / total) * key[i]), without the sink. Rows kv before the call come from ' +
+      'the state of the input slab: float32 [window, dim], position p in row p mod window; the output slab receives the ' +
+      'same after the call, rows of no token zero.',
+  },
+  latentAttention: {
+    code: 38,
+    fields: fields('q:buffer select:buffer? out:buffer heads dim block budgetBlocks tail scale:float latent:page'),
+    doc:
+      'Attention whose keys are their own values, one row of dim elements a token for all heads, from the pages, layout ' +
+      '[pageTokens, dim] at `latent`, kv type. Visible tokens, ascending: 0 … position; where select >= 0 the tokens of ' +
+      'the selected blocks (all floor((position + 1) / block) complete ones if its first entry is -1) and, with tail = 1, ' +
+      'those of the incomplete last block. s, m, e, total, out as in windowAttention without a sink; out = 0 where no ' +
+      'token is visible.',
+  },
+  latentStore: {
+    code: 39,
+    fields: fields('in:buffer dim latent:page'),
+    doc: 'Each row to the page of its position, layout [pageTokens, dim] at `latent`, kv type.',
+  },
 } as const satisfies Record<string, OpSpec>;
 
 export type OpName = keyof typeof OPS;
@@ -264,53 +368,3 @@ export type LinearSegmentFields = Readonly<Record<(typeof OPS)['linear']['repeat
 /** Dtypes of weight table entries. */
 export const WEIGHT_DTYPES = ['F32', 'BF16', 'F16'] as const;
 export type WeightDtype = (typeof WEIGHT_DTYPES)[number];
-
-/** The header of an encoded plan: one int32 each, in this order. */
-export const PLAN_HEADER = [
-  'magic',
-  'version',
-  'ops',
-  /** 0: activations are float32; 1: rounded to bfloat16. */
-  'act',
-  /** 1: MTPLX's own rounding points and table sigmoids. */
-  'mtplx',
-  /** Element type of keys, values and index keys in pages: 0 float32, 1 bfloat16. */
-  'kvType',
-  'pageTokens',
-  /** Most rows of a call. */
-  'rowCapacity',
-  /** Most selected rows of a call. */
-  'outCapacity',
-  /** Size of the workspace in words. */
-  'workspaceWords',
-  /** Weight indices of the two sigmoid tables, uint16 [65536] by input bits; -1 where no op needs them. */
-  'standaloneTable',
-  'fusedTable',
-  'weights',
-] as const;
-export const PLAN_HEADER_WORDS = 16;
-export const PLAN_MAGIC = 0x504c4231; // "PLB1"
-export const PLAN_VERSION = 1;
-
-/** The header of a call block: one int32 each; see call-block.ts. */
-export const CALL_HEADER = [
-  /** R, M, and the number of sequences. */
-  'rows',
-  'outRows',
-  'sequences',
-  /** int32 indices from the start of the block: token id, position and sequence of every row; the selected rows. */
-  'tokensAt',
-  'positionsAt',
-  'sequenceOfRowAt',
-  'outRowsAt',
-  /** int32 index of the sequence records: rowStart, rowCount, startPosition, pagesAt (float64 index) each. */
-  'sequencesAt',
-  /** float64 index of the slab addresses: input and output fixed slab of every sequence. */
-  'slabsAt',
-  /** Set to 1 by the submitter to stop before the next op. */
-  'cancel',
-  /** Written by the backend: ops completed. */
-  'opsDone',
-] as const;
-export const CALL_HEADER_WORDS = 16;
-export const SEQUENCE_RECORD_WORDS = 4;

@@ -5,10 +5,11 @@
  * Invariants: every op of the table has a rule; a byte is counted once however often a backend reads it, so the count is
  * never above what is really moved; activations are not counted, they stay in caches. One sequence a call.
  */
-import type { WeightDtype } from './ops.js';
+import type { OpFields, WeightDtype } from './ops.js';
 import { WEIGHT_DTYPES } from './ops.js';
 import type { PlanProgram } from '../backends/backend.js';
 import { decodeProgram, type DecodedOp, type PlanHeader } from './decode.js';
+import { mhcWidth } from './extents.js';
 
 /** The call that is asked about: rows of one sequence from `position` on. */
 export interface TrafficCall {
@@ -69,7 +70,9 @@ class TrafficCounter {
       case 'embed':
         return { weightBytes: rows * op.fields.width * this.#bytes(op.fields.weight) };
       case 'norm':
-        return { weightBytes: this.#rowCount(op.fields.rows) === 0 ? 0 : op.fields.width * FLOAT };
+        return {
+          weightBytes: this.#rowCount(op.fields.rows) === 0 || op.fields.gain < 0 ? 0 : op.fields.width * FLOAT,
+        };
       case 'linear':
         return this.#linear(op);
       case 'conv': {
@@ -93,6 +96,33 @@ class TrafficCounter {
           multiplyAdds: rows * 3 * state,
         };
       }
+      case 'kda': {
+        const { heads, dim } = op.fields;
+        const state = heads * dim * dim;
+        return {
+          weightBytes: (heads + heads * dim) * FLOAT,
+          stateReadBytes: state * FLOAT,
+          stateWrittenBytes: state * FLOAT,
+          multiplyAdds: rows * 3 * state,
+        };
+      }
+      case 'mhcWeights': {
+        const scales = op.fields.iterations === 0 ? 1 : 3;
+        return { weightBytes: this.#rowCount(op.fields.rows) === 0 ? 0 : (scales + mhcWidth(op.fields)) * FLOAT };
+      }
+      case 'groupedLinear': {
+        const { groups, groupIn, groupOut, weight } = op.fields;
+        const count = this.#rowCount(op.fields.rows);
+        const matrix = groups * groupIn * groupOut;
+        return count === 0 ? {} : { weightBytes: matrix * this.#bytes(weight), multiplyAdds: count * matrix };
+      }
+      case 'scoreRouter': {
+        const { experts, topK, bias, table } = op.fields;
+        if (table >= 0) return { weightBytes: rows * topK * FLOAT };
+        return { weightBytes: bias >= 0 ? experts * FLOAT : 0 };
+      }
+      case 'layerNorm':
+        return { weightBytes: this.#rowCount(op.fields.rows) === 0 ? 0 : 2 * op.fields.width * FLOAT };
       case 'gatedNorm':
         return { weightBytes: op.fields.dim * FLOAT };
       case 'attentionPrep': {
@@ -129,18 +159,25 @@ class TrafficCounter {
       }
       case 'attention': {
         const { heads, kvHeads, dim } = op.fields;
-        let most = 0;
-        let seen = 0;
-        for (let row = 1; row <= rows; row++) {
-          const visible = this.#visible(op.fields, row);
-          most = Math.max(most, visible);
-          seen += visible;
-        }
+        const { most, seen } = this.#tokens((row) => this.#visible(op.fields, row));
         return {
           stateReadBytes: most * 2 * kvHeads * dim * this.#element,
           multiplyAdds: seen * 2 * heads * dim,
         };
       }
+      case 'ropeTail':
+        return { weightBytes: (op.fields.rows === 1 ? this.#outRows : rows) * op.fields.rotary * FLOAT };
+      case 'pool':
+        return this.#pool(op.fields);
+      case 'windowAttention':
+        return this.#windowAttention(op.fields);
+      case 'latentAttention': {
+        const { heads, dim } = op.fields;
+        const { most, seen } = this.#tokens((row) => this.#latents(op.fields, row));
+        return { stateReadBytes: most * dim * this.#element, multiplyAdds: seen * 2 * heads * dim };
+      }
+      case 'latentStore':
+        return { stateWrittenBytes: rows * op.fields.dim * this.#element };
       case 'moeUp': {
         const { gate, up, experts, topK, width, hidden } = op.fields;
         const matrix = Math.min(experts, rows * topK) * width * hidden;
@@ -168,6 +205,8 @@ class TrafficCounter {
       case 'pleAdd':
       case 'gather':
       case 'tap':
+      case 'mhcSum':
+      case 'mhcWrite':
         return {};
     }
   }
@@ -188,6 +227,50 @@ class TrafficCounter {
   /** What the field `rows` of an op stands for in this call. */
   #rowCount(field: number): number {
     return field === 1 ? this.#outRows : this.#rows * Math.max(1, field);
+  }
+
+  #pool({ channels, window, overlap, gain, rope, rotary }: OpFields<'pool'>): Counts {
+    const width = (1 + overlap) * channels;
+    const ring = (1 + overlap) * window * 2 * width * FLOAT;
+    const ended = this.#blocks(window, this.#rows) - this.#blocks(window, 0);
+    const weights = window * width + (gain >= 0 ? channels : 0) + (rope >= 0 ? ended * rotary : 0);
+    return {
+      weightBytes: ended === 0 ? 0 : weights * FLOAT,
+      stateReadBytes: ring,
+      stateWrittenBytes: ring + ended * channels * this.#element,
+    };
+  }
+
+  #windowAttention({ heads, dim, window, block, budgetBlocks, select, sink }: OpFields<'windowAttention'>): Counts {
+    const compressed = this.#tokens((row) => {
+      if (block === 0) return 0;
+      const blocks = this.#blocks(block, row);
+      return select < 0 ? blocks : Math.min(blocks, budgetBlocks);
+    });
+    const near = this.#tokens((row) => Math.min(this.#position + row, window));
+    return {
+      weightBytes: sink >= 0 ? heads * FLOAT : 0,
+      stateReadBytes: (Math.min(this.#position, window) * FLOAT + compressed.most * this.#element) * dim,
+      stateWrittenBytes: window * dim * FLOAT,
+      multiplyAdds: (near.seen + compressed.seen) * 2 * heads * dim,
+    };
+  }
+
+  /** The greatest and the sum of a count over the rows of the call, which are numbered from 1. */
+  #tokens(of: (row: number) => number): { readonly most: number; readonly seen: number } {
+    let most = 0;
+    let seen = 0;
+    for (let row = 1; row <= this.#rows; row++) {
+      const count = of(row);
+      most = Math.max(most, count);
+      seen += count;
+    }
+    return { most, seen };
+  }
+
+  #latents({ select, block, budgetBlocks, tail }: OpFields<'latentAttention'>, row: number): number {
+    const tokens = this.#visible({ select, block, budgetBlocks }, row);
+    return select < 0 || tail === 1 ? tokens : tokens - ((this.#position + row) % block);
   }
 
   /** Complete blocks once `rows` rows of the call are in. */

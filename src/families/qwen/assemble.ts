@@ -1,35 +1,22 @@
 /**
- * Puts a Qwen model together from a configuration, a weight map and whoever brings the tensors into memory: the part of
- * loading that is the same for a checkpoint and for made-up weights.
- *
- * Invariants: the memory plan is made, shown and checked before the first tensor is asked for; only tensors that binding
- * names are asked for; on a failure everything that was provided is given back.
+ * Puts a Qwen model together: its weight map bound, its n-gram tables opened, its largest plan measured.
  */
-import { PlumblineError } from '../../errors.js';
 import type { ActivationLaw } from '../../engine/plan/builder.js';
-import { WeightTable } from '../../engine/plan/weight-table.js';
 import type { ByteSource } from '../../weights/file.js';
 import { RowTable } from '../../weights/gather.js';
-import { readMachineMemory } from '../../weights/machine-memory.js';
-import { planMemory, requireFit, type MemoryPlan } from '../../weights/memory-plan.js';
+import type { MemoryPlan } from '../../weights/memory-plan.js';
 import type { FloatDtype, TensorRef } from '../../weights/tensor.js';
-import type { FamilyLoadOptions } from '../load.js';
-import { bindQwen, type BoundQwen, type WeightSource } from './bind.js';
+import { activationLaw, assembleModel, checkContext, type AssembleOptions, type ProvidedWeights } from '../assemble.js';
+import { maxHeadRows } from '../paged-trunk.js';
+import { bindQwen, type BoundQwen } from './bind.js';
 import type { QwenConfig } from './config-types.js';
 import { QWEN_ACTIVATION_LAWS } from './laws.js';
 import { QwenModel, TRUNK_VALUES } from './model.js';
 import { NgramHash } from './ngram.js';
 import { qwenWorkspaceWords } from './plan-builder.js';
 import { qwenStateLayout } from './state-layout.js';
-import { maxHeadRows, type PleTable } from './trunk.js';
+import type { PleTable } from './trunk.js';
 import type { QwenWeights } from './weight-map.js';
-
-export type AssembleOptions = Omit<FamilyLoadOptions, 'dir' | 'draftHead'>;
-
-/** Weights that lie in backend memory until they are freed. */
-export interface ProvidedWeights extends WeightSource {
-  free(): void;
-}
 
 /** What a model is made of. */
 export interface QwenMaterial {
@@ -51,106 +38,31 @@ export async function assembleQwen(
   options: AssembleOptions,
   material: QwenMaterial,
 ): Promise<{ readonly model: QwenModel; readonly memory: MemoryPlan }> {
-  const { backend, maxRows, sequences } = options;
-  const { config, weights } = material;
-  const contextLength = checkContext(options.contextLength, config);
-  const law = activationLaw(options.dtype, weights.embedTokens);
-  const dry = bindDry(config, weights, law);
-  const workspaceWords = largestWorkspace(config, law, dry.bound, maxRows);
-  const { layout } = qwenStateLayout(config, law);
+  const { backend, gatePolicy, id, maxRows, sequences } = options;
+  const { config, weights, tableBytes } = material;
+  const contextLength = checkContext(options.contextLength, config.maxPositions);
+  // A checkpoint's own dtype, float16 widened to float32.
+  const own = weights.embedTokens.dtype === 'BF16' ? 'bf16' : 'f32';
+  const law = activationLaw(options.dtype, own, QWEN_ACTIVATION_LAWS);
   const tableInMemory = material.tablePlace === 'in-memory';
-  const memory = planMemory(
-    {
-      weightBytes:
-        dry.tensors.reduce((sum, tensor) => sum + tensor.byteLength, 0) + (tableInMemory ? material.tableBytes : 0),
-      gatheredBytes: tableInMemory ? 0 : material.tableBytes,
-      stateFixedBytes: TRUNK_VALUES * layout.fixedBytes,
-      statePerTokenBytes: layout.pageBytes / layout.pageTokens,
-      workspaceBytes: 4 * (workspaceWords + contextLength * config.attention.rotaryDim),
-      contextTokens: contextLength,
-      sequences,
-    },
-    readMachineMemory(),
-  );
-  options.onMemoryPlan?.(memory);
-  requireFit(memory);
-  const provided = await material.provide(dry.tensors);
-  const table = new WeightTable();
-  try {
-    const bound = bindQwen({ config, weights, law, source: provided, table, positions: contextLength });
-    table.commit(backend);
-    const model = new QwenModel({
-      id: options.id,
-      config,
-      backend,
-      law,
-      gatePolicy: options.gatePolicy,
-      bound,
-      weights: table,
-      pleTables: pleTables(material),
-      contextLength,
-      maxRows,
-      sequences,
-      workspaceWords,
-      release: () => {
-        provided.free();
-        material.release();
-      },
-    });
-    return { model, memory };
-  } catch (error) {
-    table.free();
-    provided.free();
-    throw error;
-  }
-}
-
-/** The law of `--dtype`; `auto` takes the checkpoint's own dtype, float16 widened to float32. */
-function activationLaw(dtype: string, embedTokens: TensorRef): ActivationLaw {
-  const name = dtype === 'auto' ? (embedTokens.dtype === 'BF16' ? 'bf16' : 'f32') : dtype;
-  const law = QWEN_ACTIVATION_LAWS.find((candidate) => candidate.name === name);
-  if (law) return law;
-  const names = QWEN_ACTIVATION_LAWS.map((candidate) => candidate.name).join(', ');
-  throw new PlumblineError('invalid_option', `dtype ${name} is not one of auto, ${names} for this model`, {
-    param: 'dtype',
+  return assembleModel<BoundQwen, QwenModel>(options, {
+    bind: (source, table, positions) => bindQwen({ config, weights, law, source, table, positions }),
+    provide: material.provide,
+    workspaceWords: (bound) => largestWorkspace(config, law, bound, maxRows),
+    layout: qwenStateLayout(config, law).layout,
+    stateValues: TRUNK_VALUES,
+    contextLength,
+    extraWeightBytes: tableInMemory ? tableBytes : 0,
+    gatheredBytes: tableInMemory ? 0 : tableBytes,
+    derivedBytes: 4 * contextLength * config.attention.rotaryDim,
+    model: (parts) =>
+      new QwenModel({
+        ...parts,
+        ...{ id, config, backend, law, gatePolicy, contextLength, maxRows, sequences },
+        pleTables: pleTables(material),
+      }),
+    release: material.release,
   });
-}
-
-const DEFAULT_CONTEXT = 32768;
-
-/** The context that is asked for, or the default. Throws invalid_option when the model has no such positions. */
-export function checkContext(asked: number | undefined, config: QwenConfig): number {
-  if (asked === undefined) return Math.min(config.maxPositions, DEFAULT_CONTEXT);
-  if (asked <= config.maxPositions) return asked;
-  throw new PlumblineError(
-    'invalid_option',
-    `a context of ${asked} passes the model's max_position_embeddings of ${config.maxPositions}`,
-    { param: 'context' },
-  );
-}
-
-/** Binds against nothing: finds the tensors whose address binding asks for, before any of them is in memory. */
-function bindDry(
-  config: QwenConfig,
-  weights: QwenWeights,
-  law: ActivationLaw,
-): { bound: BoundQwen; tensors: TensorRef[] } {
-  const tensors = new Map<string, TensorRef>();
-  const bound = bindQwen({
-    config,
-    weights,
-    law,
-    table: new WeightTable(),
-    positions: 0,
-    source: {
-      address: (tensor) => {
-        tensors.set(tensor.name, tensor);
-        return 0;
-      },
-      float32: () => new Float32Array(0),
-    },
-  });
-  return { bound, tensors: [...tensors.values()] };
 }
 
 function largestWorkspace(config: QwenConfig, law: ActivationLaw, bound: BoundQwen, maxRows: number): number {

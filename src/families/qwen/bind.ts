@@ -6,13 +6,19 @@
  * them); `linear_attn.norm` is plain; matrices are never converted or copied here; the n-gram table is not bound at all.
  */
 import { PlumblineError } from '../../errors.js';
-import type { Address } from '../../engine/backends/backend.js';
 import type { ActivationLaw } from '../../engine/plan/builder.js';
 import type { WeightTable } from '../../engine/plan/weight-table.js';
 import { expF64 } from '../../numerics/exp.js';
 import { sigmoidTableBf16 } from '../../numerics/gate-tables.js';
 import { roundBf16 } from '../../numerics/rounding.js';
-import type { FloatDtype, TensorRef, TensorSlice } from '../../weights/tensor.js';
+import type { TensorRef } from '../../weights/tensor.js';
+import {
+  WeightBinder,
+  type BoundExperts,
+  type BoundLinear,
+  type BoundSwiglu,
+  type WeightSource,
+} from '../weight-binder.js';
 import type { QwenConfig } from './config-types.js';
 import type {
   AttentionWeights,
@@ -24,27 +30,9 @@ import type {
   PleWeights,
   QwenWeights,
   ResidualReadWeights,
-  SwigluWeights,
 } from './weight-map.js';
 
-/** Where tensors lie and what the small ones hold. */
-export interface WeightSource {
-  /** Address of the tensor's first byte in backend memory. */
-  address(tensor: TensorRef): Address;
-  /** All elements, widened exactly. */
-  float32(tensor: TensorRef): Float32Array;
-}
-
-/** A linear map in the weight table; `bias` is -1 without one. */
-export interface BoundLinear {
-  readonly weight: number;
-  readonly bias: number;
-  readonly outs: number;
-  readonly ins: number;
-}
-
 type Bound<T> = { readonly [K in keyof T]: number };
-export type BoundSwiglu = { readonly gate: BoundLinear; readonly up: BoundLinear; readonly down: BoundLinear };
 
 export interface BoundResidualRead {
   readonly norm: number;
@@ -75,14 +63,10 @@ export interface BoundAttention {
   readonly indexer?: { readonly qk: BoundLinear; readonly qNorm: number; readonly kNorm: number } | undefined;
 }
 
-export interface BoundMoe {
+export interface BoundMoe extends BoundExperts {
   readonly router: BoundLinear;
   readonly sharedGate: BoundLinear;
   readonly shared: BoundSwiglu;
-  /** First index of E consecutive entries each. */
-  readonly gate: number;
-  readonly up: number;
-  readonly down: number;
 }
 
 export interface BoundPle {
@@ -145,20 +129,21 @@ export function bindQwen(options: BindOptions): BoundQwen {
   return new Binder(options).bind();
 }
 
-class Binder {
+class Binder extends WeightBinder {
   readonly #o: BindOptions;
 
   constructor(options: BindOptions) {
+    super(options.source, options.table);
     this.#o = options;
   }
 
   bind(): BoundQwen {
     const { config, weights, law, table } = this.#o;
-    const embed = this.#tensor(weights.embedTokens);
+    const embed = this.tensor(weights.embedTokens);
     const lmHead =
       weights.lmHead === weights.embedTokens
         ? { weight: embed, bias: -1, outs: config.vocabSize, ins: config.hiddenSize }
-        : this.#matrix(weights.lmHead);
+        : this.matrix(weights.lmHead);
     const layers =
       weights.family === 'qwen4_exp'
         ? weights.layers.map((layer): BoundLayer => ({
@@ -177,7 +162,7 @@ class Binder {
               kind: 'qwen3_5',
               inputNorm: this.#gain(layer.inputLayernorm),
               postNorm: this.#gain(layer.postAttentionLayernorm),
-              mlp: this.#swiglu(layer.mlp),
+              mlp: this.swiglu(layer.mlp),
             },
           }));
     return {
@@ -196,47 +181,25 @@ class Binder {
     };
   }
 
-  #tensor(tensor: TensorRef): number {
-    return this.#o.table.add(tensor.name, this.#o.source.address(tensor), tensor.dtype as FloatDtype);
-  }
-
-  #matrix(tensor: TensorRef): BoundLinear {
-    const [outs = 0, ins = 0] = tensor.shape;
-    return { weight: this.#tensor(tensor), bias: -1, outs, ins };
-  }
-
   #linear({ weight, bias }: LinearWeights): BoundLinear {
-    return { ...this.#matrix(weight), bias: bias ? this.#vector(bias) : -1 };
-  }
-
-  #vector(tensor: TensorRef, map?: (value: number) => number): number {
-    const values = this.#o.source.float32(tensor);
-    return this.#o.table.addFloat32(tensor.name, map ? values.map(map) : values);
+    return { ...this.matrix(weight), bias: bias ? this.vector(bias) : -1 };
   }
 
   /** Gain of a zero-centred norm. */
   #gain(tensor: TensorRef): number {
-    return this.#vector(tensor, this.#o.law.mtplx ? (w) => roundBf16(Math.fround(1 + w)) : (w) => 1 + w);
-  }
-
-  #swiglu(weights: SwigluWeights): BoundSwiglu {
-    return {
-      gate: this.#matrix(weights.gateProj),
-      up: this.#matrix(weights.upProj),
-      down: this.#matrix(weights.downProj),
-    };
+    return this.vector(tensor, this.#o.law.mtplx ? (w) => roundBf16(Math.fround(1 + w)) : (w) => 1 + w);
   }
 
   #residualRead(weights: ResidualReadWeights): BoundResidualRead {
     return {
       norm: this.#gain(weights.hcNorm),
-      down: this.#matrix(weights.inputMixDown),
-      up: this.#matrix(weights.inputMixUp),
+      down: this.matrix(weights.inputMixDown),
+      up: this.matrix(weights.inputMixUp),
     };
   }
 
   #gatedResidual(weights: GatedResidualWeights): BoundResidualRead {
-    return { ...this.#residualRead(weights), inject: this.#matrix(weights.blockInject) };
+    return { ...this.#residualRead(weights), inject: this.matrix(weights.blockInject) };
   }
 
   #mixer(weights: LinearAttentionWeights | AttentionWeights): BoundLinearAttention | BoundAttention {
@@ -246,16 +209,16 @@ class Binder {
   #linearAttention(weights: LinearAttentionWeights): BoundLinearAttention {
     return {
       kind: 'linear_attention',
-      qkv: this.#matrix(weights.inProjQkv),
-      z: this.#matrix(weights.inProjZ),
-      b: this.#matrix(weights.inProjB),
-      a: this.#matrix(weights.inProjA),
-      out: this.#matrix(weights.outProj),
+      qkv: this.matrix(weights.inProjQkv),
+      z: this.matrix(weights.inProjZ),
+      b: this.matrix(weights.inProjB),
+      a: this.matrix(weights.inProjA),
+      out: this.matrix(weights.outProj),
       vectors: {
-        conv: this.#vector(weights.conv1d),
-        negExpA: this.#vector(weights.aLog, (value) => -expF64(value)),
-        dtBias: this.#vector(weights.dtBias),
-        norm: this.#vector(weights.norm),
+        conv: this.vector(weights.conv1d),
+        negExpA: this.vector(weights.aLog, (value) => -expF64(value)),
+        dtBias: this.vector(weights.dtBias),
+        norm: this.vector(weights.norm),
       },
     };
   }
@@ -271,7 +234,7 @@ class Binder {
       qNorm: this.#gain(weights.qNorm),
       kNorm: this.#gain(weights.kNorm),
       indexer: indexer && {
-        qk: this.#matrix(indexer.indexQkProj),
+        qk: this.matrix(indexer.indexQkProj),
         qNorm: this.#gain(indexer.qLayernorm),
         kNorm: this.#gain(indexer.kLayernorm),
       },
@@ -279,25 +242,11 @@ class Binder {
   }
 
   #moe(weights: MoeWeights): BoundMoe {
-    const expert = (of: (e: MoeWeights['experts'][number]) => TensorSlice, part: string): number => {
-      const indices = weights.experts.map((e, index) => {
-        const slice = of(e);
-        const address = this.#o.source.address(slice.tensor) + slice.byteOffset;
-        return this.#o.table.add(
-          `${slice.tensor.name} [expert ${index} ${part}]`,
-          address,
-          slice.tensor.dtype as FloatDtype,
-        );
-      });
-      return indices[0]!;
-    };
     return {
-      router: this.#matrix(weights.gate),
-      sharedGate: this.#matrix(weights.sharedExpertGate),
-      shared: this.#swiglu(weights.sharedExpert),
-      gate: expert((e) => e.gateProj, 'gate'),
-      up: expert((e) => e.upProj, 'up'),
-      down: expert((e) => e.downProj, 'down'),
+      router: this.matrix(weights.gate),
+      sharedGate: this.matrix(weights.sharedExpertGate),
+      shared: this.swiglu(weights.sharedExpert),
+      ...this.experts(weights.experts),
     };
   }
 
@@ -307,8 +256,8 @@ class Binder {
     return {
       hiddenNorm: this.#gain(weights.preFcNormHidden),
       embeddingNorm: this.#gain(weights.preFcNormEmbedding),
-      fcHidden: this.#matrix(weights.fcHidden),
-      fcEmbedding: this.#matrix(weights.fcEmbedding),
+      fcHidden: this.matrix(weights.fcHidden),
+      fcEmbedding: this.matrix(weights.fcEmbedding),
       attn: this.#gatedResidual(layer.attnHyperConnection),
       mixer: this.#attention(layer.mixer),
       mlp: this.#gatedResidual(layer.mlpHyperConnection),
@@ -319,13 +268,13 @@ class Binder {
 
   #ple(weights: PleWeights): BoundPle {
     return {
-      key: this.#matrix(weights.keyProj),
-      value: this.#matrix(weights.valueProj),
+      key: this.matrix(weights.keyProj),
+      value: this.matrix(weights.valueProj),
       vectors: {
         normKey: this.#gain(weights.normKey),
         normQuery: this.#gain(weights.normQuery),
         normConv: this.#gain(weights.normConv),
-        conv: this.#vector(weights.conv1d),
+        conv: this.vector(weights.conv1d),
       },
     };
   }

@@ -10,6 +10,7 @@
 import { join } from 'node:path';
 import { tokenIdList } from '../../weights/generation-config.js';
 import { readJsonFile, type JsonKeys } from '../../weights/json-file.js';
+import { deepFreeze } from '../deep-freeze.js';
 import type {
   AttentionConfig,
   GateActivation,
@@ -299,11 +300,4 @@ function parsePleLayers({ layerCount, layerTypes }: Base, text: JsonKeys): numbe
       text.invalid('ple_layer_ids', `must name linear layers only, and layer ${layer + 1} is none`);
   }
   return layers;
-}
-
-function deepFreeze<T extends object>(value: T): T {
-  for (const child of Object.values(value) as unknown[]) {
-    if (typeof child === 'object' && child !== null) deepFreeze(child);
-  }
-  return Object.freeze(value);
 }

@@ -13,9 +13,9 @@ import type { WeightTable } from '../../engine/plan/weight-table.js';
 import { copyRows, Runner, type CallContext } from '../../engine/runner.js';
 import { StateStore, type PagedState, type StateLimits } from '../../engine/state/sequence-state.js';
 import type { StateLayout } from '../../engine/state/layout.js';
+import { LOGITS } from '../plan-buffers.js';
 import type { BoundQwen } from './bind.js';
 import type { Qwen4Config } from './config-types.js';
-import { LOGITS } from './plan-buffers.js';
 import { buildDraftPlan, draftWorkspaceWords, DRAFT_STREAM, HIDDEN_INPUT, type DraftPlanOptions } from './plan-mtp.js';
 import type { AttentionOffsets, QwenStateLayout } from './state-layout.js';
 

@@ -11,9 +11,10 @@ import type { Checkpoint } from '../../weights/checkpoint.js';
 import { quoteName } from '../../weights/strict-json.js';
 import type { TensorRef } from '../../weights/tensor.js';
 import { TensorTaker, type TensorSupply } from '../../weights/tensor-taker.js';
+import { findRoot, type TextRoot } from '../checkpoint-root.js';
+import { reportLoad, type LoadReport } from '../load-report.js';
 import type { AttentionConfig, MoeConfig, PleConfig, Qwen35Config, Qwen4Config, QwenConfig } from './config-types.js';
-import { reportLoad, type LoadReport } from './load-report.js';
-import { findRoot, ngramTableNames, type QwenRoot } from './names.js';
+import { ngramTableNames, UNSERVED_PARTS, unservedPart } from './names.js';
 import { MAX_TABLE_ROWS, ngramConstants, type NgramConstants } from './ngram-constants.js';
 import type {
   AttentionWeights,
@@ -35,8 +36,6 @@ import type {
   TokenMixerWeights,
 } from './weight-map.js';
 
-export type { LoadReport };
-
 export interface QwenInventory {
   readonly weights: QwenWeights;
   readonly report: LoadReport;
@@ -50,17 +49,29 @@ export function inventoryQwen(checkpoint: Checkpoint, config: QwenConfig, draftH
   const tensors = new TensorTaker(checkpoint);
   const root = findRoot(checkpoint);
   const weights = takeQwen(tensors, root, config, draftHead);
-  return { weights, report: reportLoad(checkpoint, tensors.taken, weights) };
+  const report = reportLoad(checkpoint, {
+    taken: tensors.taken,
+    tables: tableNames(weights),
+    parts: UNSERVED_PARTS,
+    partOf: unservedPart,
+  });
+  return { weights, report };
+}
+
+/** Shards of n-gram tables. */
+function tableNames(weights: QwenWeights): ReadonlySet<string> {
+  const layers = weights.family === 'qwen4_exp' ? weights.layers : [];
+  return new Set(layers.flatMap(({ ple }) => (ple?.table.shards ?? []).map(({ name }) => name)));
 }
 
 /** The weight map alone, out of any supply of tensors. */
-export function takeQwen(t: TensorSupply, root: QwenRoot, config: QwenConfig, draftHead = false): QwenWeights {
+export function takeQwen(t: TensorSupply, root: TextRoot, config: QwenConfig, draftHead = false): QwenWeights {
   return config.family === 'qwen4_exp' ? takeQwen4(t, root, config, draftHead) : takeQwen35(t, root, config);
 }
 
 function takeEnds(
   t: TensorSupply,
-  root: QwenRoot,
+  root: TextRoot,
   c: QwenConfig,
 ): Pick<QwenWeights, 'root' | 'embedTokens' | 'lmHead'> {
   const shape = [c.vocabSize, c.hiddenSize];
@@ -69,7 +80,7 @@ function takeEnds(
   return { root, embedTokens, lmHead: useEmbedding ? embedTokens : t.take('lm_head.weight', shape) };
 }
 
-function takeQwen4(t: TensorSupply, root: QwenRoot, c: Qwen4Config, draftHead: boolean): Qwen4Weights {
+function takeQwen4(t: TensorSupply, root: TextRoot, c: Qwen4Config, draftHead: boolean): Qwen4Weights {
   return {
     family: 'qwen4_exp',
     ...takeEnds(t, root, c),
@@ -114,7 +125,7 @@ function takeQwen4Layer(t: TensorSupply, prefix: string, c: Qwen4Config, n: numb
   };
 }
 
-function takeQwen35(t: TensorSupply, root: QwenRoot, c: Qwen35Config): Qwen35Weights {
+function takeQwen35(t: TensorSupply, root: TextRoot, c: Qwen35Config): Qwen35Weights {
   const H = c.hiddenSize;
   return {
     family: 'qwen3_5',

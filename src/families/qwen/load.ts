@@ -8,7 +8,8 @@ import { openCheckpoint } from '../../weights/checkpoint.js';
 import { readGenerationConfig } from '../../weights/generation-config.js';
 import type { FamilyLoadOptions, LoadedModel } from '../load.js';
 import { LoadedWeights } from '../weight-source.js';
-import { assembleQwen, checkContext } from './assemble.js';
+import { checkContext } from '../assemble.js';
+import { assembleQwen } from './assemble.js';
 import { readQwenConfig } from './config.js';
 import { inventoryQwen } from './inventory.js';
 
@@ -17,7 +18,7 @@ export async function loadQwen(options: FamilyLoadOptions): Promise<LoadedModel>
   const { dir, backend, draftHead, progress, signal } = options;
   const config = readQwenConfig(dir);
   const generation = readGenerationConfig(dir, config.vocabSize);
-  checkContext(options.contextLength, config);
+  checkContext(options.contextLength, config.maxPositions);
   const checkpoint = openCheckpoint(dir);
   try {
     const { weights, report } = inventoryQwen(checkpoint, config, draftHead);

@@ -1,27 +1,19 @@
 /**
- * A loaded Qwen model under the `LanguageModel` contract: the trunk, and the draft head where there is one.
+ * A loaded Qwen model: the trunk, its windows, and the draft head where there is one.
  */
-import { PlumblineError } from '../../errors.js';
 import type { Backend } from '../../engine/backends/backend.js';
-import type {
-  FamilyLaws,
-  ForwardOptions,
-  ForwardRequest,
-  ForwardResult,
-  LanguageModel,
-  SequenceState,
-  Speculation,
-} from '../../engine/model.js';
+import type { Speculation } from '../../engine/model.js';
 import type { ActivationLaw, Plan } from '../../engine/plan/builder.js';
 import type { GatePolicy } from '../../engine/plan/phase.js';
 import type { WeightTable } from '../../engine/plan/weight-table.js';
 import { stateLimits } from '../../engine/state/sequence-state.js';
+import { PagedModel } from '../paged-model.js';
 import type { BoundQwen } from './bind.js';
 import type { QwenConfig } from './config-types.js';
 import { DraftHead } from './draft-head.js';
 import { qwenLaws } from './laws.js';
 import { draftStateLayout, qwenStateLayout } from './state-layout.js';
-import { MAX_WINDOW, QwenTrunk, type PleTable, type Taps } from './trunk.js';
+import { MAX_WINDOW, QwenTrunk, type PleTable } from './trunk.js';
 
 export interface QwenModelOptions {
   readonly id: string;
@@ -48,31 +40,13 @@ export const TRUNK_VALUES = 3;
 /** Of a head state: committed, behind the primary, behind the newest draft, and behind the one in the making. */
 const HEAD_VALUES = 4;
 
-export class QwenModel implements LanguageModel {
-  readonly family: string;
-  readonly id: string;
-  readonly vocabSize: number;
-  readonly contextLength: number;
-  readonly laws: FamilyLaws;
-  readonly activationLaw: string;
-  readonly gatePolicy: GatePolicy;
+export class QwenModel extends PagedModel<QwenTrunk> {
   readonly config: QwenConfig;
-  readonly trunk: QwenTrunk;
   readonly speculation: Speculation;
   readonly #draftHead: DraftHead | undefined;
-  readonly #o: QwenModelOptions;
 
   constructor(options: QwenModelOptions) {
     const { config, backend, law, gatePolicy, bound, weights, maxRows, sequences, contextLength } = options;
-    this.#o = options;
-    this.family = config.family;
-    this.id = options.id;
-    this.vocabSize = config.vocabSize;
-    this.contextLength = contextLength;
-    this.laws = qwenLaws(config.family);
-    this.activationLaw = law.name;
-    this.gatePolicy = gatePolicy;
-    this.config = config;
     const state = qwenStateLayout(config, law);
     const plan = {
       law,
@@ -80,20 +54,14 @@ export class QwenModel implements LanguageModel {
       standaloneTable: bound.standaloneTable,
       fusedTable: bound.fusedTable,
     };
-    this.trunk = new QwenTrunk({
-      config,
-      backend,
-      law,
-      gatePolicy,
-      bound,
-      weights,
-      pleTables: options.pleTables,
+    const trunk = new QwenTrunk({
+      ...options,
       state,
       limits: stateLimits(state.layout, sequences, contextLength, TRUNK_VALUES),
       plan,
-      maxRows,
-      workspaceWords: options.workspaceWords,
     });
+    super({ ...options, family: config.family, laws: qwenLaws(config.family) }, trunk);
+    this.config = config;
     if (config.family === 'qwen4_exp' && bound.mtp) {
       const { layout, head } = draftStateLayout(config, law);
       this.#draftHead = new DraftHead({
@@ -113,41 +81,21 @@ export class QwenModel implements LanguageModel {
     this.speculation = this.#speculation();
   }
 
-  newState(): SequenceState {
-    return this.trunk.newState();
-  }
-
-  async forward(batch: readonly ForwardRequest[], options: ForwardOptions): Promise<ForwardResult[]> {
-    for (const { state, tokens } of batch) this.#checkTokens(state, tokens);
-    return this.trunk.forward(batch, options);
-  }
-
-  /** A forward of one sequence, all rows, that also returns the residual before every layer. For verification. */
-  async forwardWithTaps(
-    request: Omit<ForwardRequest, 'logits'>,
-    options: ForwardOptions,
-  ): Promise<{ readonly result: ForwardResult; readonly taps: Taps }> {
-    this.#checkTokens(request.state, request.tokens);
-    return this.trunk.forwardWithTaps(request, options);
-  }
-
   /** The draft head's plans of one row, for printing and for tests; none without a head. */
   draftPlans(): Plan[] {
     return this.#draftHead?.plans() ?? [];
   }
 
   /** Bytes of sequence states, trunk and head: reserved and in use. */
-  stateUsage(): { readonly allocated: number; readonly used: number } {
-    const trunk = this.trunk.stateUsage();
+  override stateUsage(): { readonly allocated: number; readonly used: number } {
+    const trunk = super.stateUsage();
     const head = this.#draftHead?.stateUsage() ?? { allocated: 0, used: 0 };
     return { allocated: trunk.allocated + head.allocated, used: trunk.used + head.used };
   }
 
-  async close(): Promise<void> {
+  override async close(): Promise<void> {
     await this.#draftHead?.close();
-    await this.trunk.close();
-    this.#o.weights.free();
-    this.#o.release();
+    await super.close();
   }
 
   #speculation(): Speculation {
@@ -156,28 +104,13 @@ export class QwenModel implements LanguageModel {
       maxWindow: MAX_WINDOW,
       commit: (batch, { signal }) => this.trunk.commit(batch, signal),
       head: head && {
-        hiddenWidth: this.trunk.hiddenWidth,
+        hiddenWidth: this.trunk.shape.hiddenWidth,
         newState: () => head.newState(),
         forward: async (batch, { signal }) => {
-          for (const { state, tokens } of batch) this.#checkTokens(state, tokens);
+          for (const request of batch) this.checkTokens(request);
           return head.forward(batch, signal);
         },
       },
     };
-  }
-
-  #checkTokens(state: SequenceState, tokens: readonly number[] | Int32Array): void {
-    if (tokens.length === 0) throw new PlumblineError('internal_error', 'a forward was asked for no tokens');
-    if (state.length + tokens.length > this.contextLength) {
-      throw new PlumblineError(
-        'context_length_exceeded',
-        `${state.length} + ${tokens.length} tokens pass the context of ${this.contextLength}`,
-      );
-    }
-    for (const token of tokens) {
-      if (!Number.isInteger(token) || token < 0 || token >= this.vocabSize) {
-        throw new PlumblineError('internal_error', `token id ${token} is outside the vocabulary of ${this.vocabSize}`);
-      }
-    }
   }
 }

@@ -1,50 +1,18 @@
 /**
- * How tensors are called in a Qwen checkpoint: the two roots, the parts that this program does not serve, and the
- * numbered shards of an n-gram table. Full names appear once, here and in the inventory, and nowhere else.
+ * How tensors are called in a Qwen checkpoint: the parts that this program does not serve, and the numbered shards of an
+ * n-gram table. Full names appear once, here and in the inventory, and nowhere else.
  */
 import { PlumblineError } from '../../errors.js';
 import { quoteName } from '../../weights/strict-json.js';
-
-/** Text-only checkpoints use the short root, multimodal ones the long one. */
-export type QwenRoot = 'model' | 'model.language_model';
 
 interface NameSet {
   has(name: string): boolean;
   names(): Iterable<string>;
 }
 
-const ROOTS: readonly QwenRoot[] = ['model', 'model.language_model'];
-
-/**
- * Which root a checkpoint uses, by where its embedding is.
- *
- * @throws tensor_missing when there is none, tensor_mismatch when there are two, config_unsupported for a pack of another
- * program's own layout
- */
-export function findRoot(tensors: NameSet): QwenRoot {
-  const found = ROOTS.filter((root) => tensors.has(`${root}.embed_tokens.weight`));
-  const [root] = found;
-  if (found.length > 1) {
-    throw new PlumblineError(
-      'tensor_mismatch',
-      `the checkpoint has an embed_tokens.weight under both ${found.join(' and ')}`,
-    );
-  }
-  if (root !== undefined) return root;
-  if (tensors.has('language_model.model.embed_tokens.weight')) {
-    throw new PlumblineError(
-      'config_unsupported',
-      'the checkpoint has the tensor names of an MLX pack; only the published layout is supported',
-    );
-  }
-  throw new PlumblineError(
-    'tensor_missing',
-    `the checkpoint has no tensor ${ROOTS.map((r) => quoteName(`${r}.embed_tokens.weight`)).join(' or ')}`,
-  );
-}
-
 /** Parts of a published checkpoint that are known but not served. */
-export type UnservedPart = 'draft head' | 'vision tower';
+export const UNSERVED_PARTS = ['draft head', 'vision tower'] as const;
+export type UnservedPart = (typeof UNSERVED_PARTS)[number];
 
 export function unservedPart(name: string): UnservedPart | undefined {
   if (name.startsWith('mtp.')) return 'draft head';

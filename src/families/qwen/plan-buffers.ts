@@ -1,15 +1,7 @@
 /**
- * Names of the plan buffers that the host reads or fills.
+ * Names of the plan buffers of this family that the host reads or fills, beside those of every family.
  */
 
-/** The residual [R, C * H]: behind the plan, the hidden streams of every row. */
-export const RESIDUAL = 'residual';
-/** The head's input [M, H]. */
-export const HEAD_INPUT = 'out.x';
-/** The logits [M, V]. */
-export const LOGITS = 'logits';
-/** The tap before layer n. */
-export const tapName = (layer: number): string => `tap.${layer}`;
 /** Host-filled: the gathered n-gram rows [R, De] of a PLE layer. */
 export const pleInput = (layer: number): string => `ple.${layer}.embedding`;
 /** What a recurrence of a layer was fed [R, width], kept apart per layer so that it can be run again. */

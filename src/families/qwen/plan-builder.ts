@@ -7,8 +7,9 @@
  */
 import type { Plan, PlanBuffer, PlanBuilder } from '../../engine/plan/builder.js';
 import { WeightTable } from '../../engine/plan/weight-table.js';
+import { HEAD_INPUT, LOGITS, RESIDUAL, tapName } from '../plan-buffers.js';
 import type { BoundLayer } from './bind.js';
-import { HEAD_INPUT, LOGITS, RESIDUAL, tapName } from './plan-buffers.js';
+
 import { missing, PlanContext, type QwenPlanOptions } from './plan-context.js';
 import { denseMlp, mixtureOfExperts } from './plan-feedforward.js';
 import { linearAttention, sparseOrDenseAttention } from './plan-mixers.js';

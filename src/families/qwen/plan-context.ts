@@ -2,10 +2,10 @@
  * What the writers of a Qwen plan share: the builder, the bound weights, and the choice of a gate's lowering.
  */
 import { PlumblineError } from '../../errors.js';
-import { PlanBuilder, type LinearSegment, type PlanBuffer, type PlanOptions } from '../../engine/plan/builder.js';
+import { PlanBuilder, type PlanBuffer, type PlanOptions } from '../../engine/plan/builder.js';
 import type { GateLowering, GatePolicy } from '../../engine/plan/phase.js';
 import type { WeightTable } from '../../engine/plan/weight-table.js';
-import type { BoundLinear, BoundQwen } from './bind.js';
+import type { BoundQwen } from './bind.js';
 import type { Qwen4Config, QwenConfig } from './config-types.js';
 import { siteLowering, type GateSite } from './laws.js';
 import type { QwenStateLayout } from './state-layout.js';
@@ -64,11 +64,6 @@ export class PlanContext {
     if (this.config.family !== 'qwen4_exp') throw missing('a qwen4_exp configuration');
     return this.config;
   }
-}
-
-/** A linear map whose output fills a buffer. */
-export function segment(linear: BoundLinear, out: PlanBuffer): LinearSegment {
-  return { weight: linear.weight, bias: linear.bias, out, outs: linear.outs };
 }
 
 export function missing(what: string): PlumblineError {

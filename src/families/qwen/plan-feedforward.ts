@@ -2,8 +2,11 @@
  * The feed-forward blocks as ops: the mixture of experts with its shared expert, and the dense SwiGLU.
  */
 import type { PlanBuffer } from '../../engine/plan/builder.js';
-import type { BoundMoe, BoundSwiglu } from './bind.js';
-import { segment, type PlanContext } from './plan-context.js';
+import { gatedMlp, routedExperts } from '../plan-experts.js';
+import { segment } from '../plan-rows.js';
+import type { BoundSwiglu } from '../weight-binder.js';
+import type { BoundMoe } from './bind.js';
+import type { PlanContext } from './plan-context.js';
 
 export function mixtureOfExperts(c: PlanContext, weights: BoundMoe, x: PlanBuffer, y: PlanBuffer): void {
   const config = c.qwen4();
@@ -16,10 +19,6 @@ export function mixtureOfExperts(c: PlanContext, weights: BoundMoe, x: PlanBuffe
   const shared = c.builder.buffer('moe.shared', hiddenSize);
   const index = c.builder.buffer('moe.index', topK);
   const weight = c.builder.buffer('moe.weight', topK);
-  const list = c.builder.buffer('moe.list', topK);
-  const offsets = c.builder.scratch('moe.offsets', experts + 1);
-  const hidden = c.builder.buffer('moe.hidden', topK * expertWidth);
-  const down = c.builder.buffer('moe.down', topK * hiddenSize);
   c.builder.linear('R', x, hiddenSize, [
     segment(weights.router, logits),
     segment(weights.sharedGate, sharedGate),
@@ -34,37 +33,9 @@ export function mixtureOfExperts(c: PlanContext, weights: BoundMoe, x: PlanBuffe
     outIndex: index.offset,
     outWeight: weight.offset,
   });
-  c.builder.op('moeGroup', {
-    index: index.offset,
-    experts,
-    topK,
-    outOffsets: offsets.offset,
-    outList: list.offset,
-  });
-  c.builder.op('moeUp', {
-    in: x.offset,
-    hidden: hiddenSize,
-    offsets: offsets.offset,
-    list: list.offset,
-    gate: weights.gate,
-    up: weights.up,
-    experts,
-    topK,
-    width: expertWidth,
-    out: hidden.offset,
-  });
-  c.builder.op('moeDown', {
-    in: hidden.offset,
-    width: expertWidth,
-    offsets: offsets.offset,
-    list: list.offset,
-    down: weights.down,
-    experts,
-    topK,
-    hidden: hiddenSize,
-    out: down.offset,
-  });
-  c.builder.op('swiglu', { gate: gate.offset, up: up.offset, out: gate.offset, width: sharedExpertWidth });
+  const sizes = { hiddenSize, experts, topK, width: expertWidth, limit: 0 };
+  const down = routedExperts(c.builder, weights, sizes, x, index);
+  c.builder.op('swiglu', { gate: gate.offset, up: up.offset, out: gate.offset, width: sharedExpertWidth, limit: 0 });
   c.builder.linear('R', gate, sharedExpertWidth, [segment(weights.shared.down, shared)]);
   c.builder.op('moeCombine', {
     down: down.offset,
@@ -79,10 +50,5 @@ export function mixtureOfExperts(c: PlanContext, weights: BoundMoe, x: PlanBuffe
 }
 
 export function denseMlp(c: PlanContext, weights: BoundSwiglu, x: PlanBuffer, y: PlanBuffer): void {
-  const width = weights.gate.outs;
-  const gate = c.builder.buffer('mlp.gate', width);
-  const up = c.builder.buffer('mlp.up', width);
-  c.builder.linear('R', x, c.config.hiddenSize, [segment(weights.gate, gate), segment(weights.up, up)]);
-  c.builder.op('swiglu', { gate: gate.offset, up: up.offset, out: gate.offset, width });
-  c.builder.linear('R', gate, width, [segment(weights.down, y)]);
+  gatedMlp(c.builder, weights, 'mlp', x, y, 0);
 }

@@ -2,9 +2,10 @@
  * The token mixers as ops: gated DeltaNet, and attention with its output gate, sparse (with the indexer) or dense.
  */
 import type { PlanBuffer } from '../../engine/plan/builder.js';
+import { segment } from '../plan-rows.js';
 import type { BoundAttention, BoundLinearAttention } from './bind.js';
 import { stashName } from './plan-buffers.js';
-import { segment, type PlanContext } from './plan-context.js';
+import type { PlanContext } from './plan-context.js';
 import type { AttentionOffsets, LinearAttentionOffsets } from './state-layout.js';
 
 export function linearAttention(
@@ -109,6 +110,9 @@ export function sparseOrDenseAttention(
       block: indexer.blockTokens,
       budgetBlocks,
       blocks: offsets.blockKeys,
+      weights: -1,
+      weightScale: 1,
+      dotScale: 1,
     });
   }
   c.builder.op('attention', {

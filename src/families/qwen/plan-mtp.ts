@@ -8,8 +8,9 @@
 import { PlumblineError } from '../../errors.js';
 import type { Plan, PlanBuilder, PlanBuffer } from '../../engine/plan/builder.js';
 import { WeightTable } from '../../engine/plan/weight-table.js';
-import { LOGITS, RESIDUAL } from './plan-buffers.js';
-import { missing, PlanContext, segment, type QwenPlanOptions } from './plan-context.js';
+import { LOGITS, RESIDUAL } from '../plan-buffers.js';
+import { segment } from '../plan-rows.js';
+import { missing, PlanContext, type QwenPlanOptions } from './plan-context.js';
 import { mixtureOfExperts } from './plan-feedforward.js';
 import { appendToCache, sparseOrDenseAttention } from './plan-mixers.js';
 import { readStreams, writeStreams } from './plan-residual.js';

@@ -1,5 +1,5 @@
 /** Float64 formulas of attention and of the indexer that chooses its blocks. */
-import { cut, dot, rmsNorm, rotate, bf16, type CaseRow, type CaseView } from './case-view.js';
+import { cut, dot, PageWriter, rmsNorm, rotate, type CaseRow } from './case-view.js';
 import type { FormulaTable } from './formulas.js';
 
 export const ATTENTION_FORMULAS: FormulaTable = {
@@ -52,13 +52,17 @@ export const ATTENTION_FORMULAS: FormulaTable = {
   indexSelect: (c) => {
     const [heads, dim, block, budget] = [c.n('heads'), c.n('dim'), c.n('block'), c.n('budgetBlocks')];
     const q = c.buffer('q', heads * dim);
+    const weights = c.op.fields.weights === -1 ? undefined : c.buffer('weights', heads);
     const out = c.rows.flatMap(({ row, position, sequence }) => {
       const complete = Math.floor((position + 1) / block);
       if (complete <= budget) return [-1, ...Array<number>(budget).fill(Number.NaN)];
       const scores = Array.from({ length: complete }, (_, b) => {
         const slot = (b * block) % c.given.pageTokens;
         const key = c.page(sequence, b * block, c.n('blocks'), (slot / block) * dim, dim);
-        return cut(q[row]!, dim).reduce((sum, head) => sum + Math.max(0, dot(head, key)), 0);
+        return cut(q[row]!, dim).reduce((sum, head, h) => {
+          const positive = Math.max(0, dot(head, key) * c.n('dotScale'));
+          return sum + (weights ? weights[row]![h]! * c.n('weightScale') : 1) * positive;
+        }, 0);
       });
       // A block is chosen when fewer than `budget` blocks beat it; an equal one beats it from a lower place.
       const beats = (a: number, b: number): boolean => scores[a]! > scores[b]! || (scores[a] === scores[b] && a < b);
@@ -94,25 +98,3 @@ export const ATTENTION_FORMULAS: FormulaTable = {
     return { 'attention.out': out };
   },
 };
-
-/** Expected pages: NaN where nothing is said, so that only written elements are compared. */
-class PageWriter {
-  readonly expected: Record<string, number[]> = {};
-  constructor(readonly c: CaseView) {}
-
-  write(
-    { sequenceIndex, sequence }: CaseRow,
-    position: number,
-    base: number,
-    element: number,
-    values: readonly number[],
-  ): void {
-    const narrow = this.c.given.law.kvType === 1;
-    const page = Math.floor(position / this.c.given.pageTokens);
-    const bytes = narrow ? 2 : 4;
-    const list = (this.expected[`sequence ${sequenceIndex} page ${page}`] ??= Array<number>(
-      sequence.pages[page]!.length / bytes,
-    ).fill(Number.NaN));
-    values.forEach((value, i) => (list[base / bytes + element + i] = narrow ? bf16(value) : value));
-  }
-}

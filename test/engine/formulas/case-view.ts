@@ -134,3 +134,25 @@ export function rotate(
     return i < half ? c.A(inner(v * cos) - inner(x[i + half]! * sin)) : c.A(inner(v * cos) + inner(x[i - half]! * sin));
   });
 }
+
+/** Expected pages: NaN where nothing is said, so that only written elements are compared. */
+export class PageWriter {
+  readonly expected: Record<string, number[]> = {};
+  constructor(readonly c: CaseView) {}
+
+  write(
+    { sequenceIndex, sequence }: CaseRow,
+    position: number,
+    base: number,
+    element: number,
+    values: readonly number[],
+  ): void {
+    const narrow = this.c.given.law.kvType === 1;
+    const page = Math.floor(position / this.c.given.pageTokens);
+    const bytes = narrow ? 2 : 4;
+    const list = (this.expected[`sequence ${sequenceIndex} page ${page}`] ??= Array<number>(
+      sequence.pages[page]!.length / bytes,
+    ).fill(Number.NaN));
+    values.forEach((value, i) => (list[base / bytes + element + i] = narrow ? bf16(value) : value));
+  }
+}

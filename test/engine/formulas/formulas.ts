@@ -2,6 +2,7 @@
 import type { OpName } from '../../../src/engine/plan/ops.js';
 import { ATTENTION_FORMULAS } from './attention.js';
 import type { CaseView } from './case-view.js';
+import { LATENT_FORMULAS } from './latent.js';
 import { MOE_FORMULAS } from './moe.js';
 import { ROW_FORMULAS } from './rows.js';
 import { SEQUENCE_FORMULAS } from './sequence.js';
@@ -12,4 +13,10 @@ export type Expected = readonly number[];
 export type Formula = (c: CaseView) => Readonly<Record<string, Expected>>;
 export type FormulaTable = Readonly<Partial<Record<OpName, Formula>>>;
 
-export const FORMULAS: FormulaTable = { ...ROW_FORMULAS, ...SEQUENCE_FORMULAS, ...ATTENTION_FORMULAS, ...MOE_FORMULAS };
+export const FORMULAS: FormulaTable = {
+  ...ROW_FORMULAS,
+  ...SEQUENCE_FORMULAS,
+  ...ATTENTION_FORMULAS,
+  ...MOE_FORMULAS,
+  ...LATENT_FORMULAS,
+};

@@ -93,7 +93,10 @@ function attendGroup(row: i32, kvHead: i32): void {
   }
   const sequence = sequenceOf(row);
   const visible = scoreRuns(sequence, kvHead, runs, count, prepared, weights, group, dim);
-  for (let g = 0; g < group; g++) softmax(weights + <usize>g * rounded(mostVisible), visible, floatField(ATTENTION_SCALE));
+  for (let g = 0; g < group; g++) {
+    scaleScores(weights + <usize>g * rounded(mostVisible), visible, floatField(ATTENTION_SCALE));
+    softmaxWeights(weights + <usize>g * rounded(mostVisible), visible);
+  }
   memory.fill(sums, 0, <usize>group * rounded(dim));
   sumRuns(sequence, kvHead, runs, count, weights, sums, group, dim, spare);
   for (let g = 0; g < group; g++) {
@@ -160,16 +163,22 @@ function scoreRuns(
   return rank;
 }
 
-/** In place: dot products to the weights p = A(e / total). */
-function softmax(x: usize, count: i32, scale: f32): void {
+/** In place: dot products to scores s = A(A(dot) * scale). */
+export function scaleScores(x: usize, count: i32, scale: f32): void {
   const by = f32x4.splat(scale);
+  for (let i = 0; i < count; i += 4) {
+    const at = x + (<usize>i << 2);
+    v128.store(at, act4(f32x4.mul(act4(v128.load(at)), by)));
+  }
+}
+
+/** In place: scores to the weights p = A(e / total). */
+export function softmaxWeights(x: usize, count: i32): void {
   let most = f32x4.splat(-Infinity);
   for (let i = 0; i < count; i += 4) {
     const at = x + (<usize>i << 2);
-    const s = act4(f32x4.mul(act4(v128.load(at)), by));
-    v128.store(at, s);
     // Past the end stands what an earlier row left: it must not count.
-    if (count - i >= 4) most = f32x4.pmax(most, s);
+    if (count - i >= 4) most = f32x4.pmax(most, v128.load(at));
     else for (let j = 0; j < count - i; j++) most = f32x4.pmax(most, v128.load32_splat(at + (<usize>j << 2)));
   }
   most = f32x4.pmax(most, v128.shuffle<f32>(most, most, 2, 3, 0, 1));
@@ -236,7 +245,7 @@ export function weighValues(p: usize, tokens: i32, values: usize, dim: i32, sum:
 }
 
 /** The same for all elements of a head whose size is no multiple of 16. */
-function weighAnyDim(p: usize, tokens: i32, values: usize, dim: i32, sum: usize, spare: usize): void {
+export function weighAnyDim(p: usize, tokens: i32, values: usize, dim: i32, sum: usize, spare: usize): void {
   for (let t = 0; t < tokens; t++) {
     const weight = v128.load32_splat(p + (<usize>t << 2));
     loadKv(values + kvBytes(t * dim), dim, spare);

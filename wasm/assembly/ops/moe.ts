@@ -3,9 +3,9 @@
  *
  * Invariants: an expert's rows are worked on together, but each as if it were alone.
  */
-import { bufferField, field, trunkRows, weightAddress, weightDtype } from '../context';
+import { bufferField, field, floatField, trunkRows, weightAddress, weightDtype } from '../context';
 import { dtypeShift } from '../dot';
-import { gate4, sigma4, silu4 } from '../gates';
+import { gate4, sigma4, swiglu4 } from '../gates';
 import { beginChunk, chunkRows, matmul, matmulScratch, resultOf, rowEntry, secondResultOf, UNIT_OUTS } from '../matmul';
 import {
   MOE_COMBINE_DOWN,
@@ -29,6 +29,7 @@ import {
   MOE_UP_GATE,
   MOE_UP_HIDDEN,
   MOE_UP_IN,
+  MOE_UP_LIMIT,
   MOE_UP_LIST,
   MOE_UP_OFFSETS,
   MOE_UP_OUT,
@@ -73,6 +74,7 @@ export function moeUp(): void {
   const list = bufferField(MOE_UP_LIST);
   const unitsEach = (width + UNIT_OUTS - 1) / UNIT_OUTS;
   const most = chunkRows(hidden);
+  const limit = floatField(MOE_UP_LIMIT);
   expert = 0;
   firstUnit = 0;
   for (let unit = nextUnit(); seekExpert(unit, offsets, field(MOE_UP_EXPERTS), unitsEach); unit = nextUnit()) {
@@ -91,7 +93,7 @@ export function moeUp(): void {
       expertDots(field(MOE_UP_UP) + expert, from, outs, count, hidden, true);
       for (let i = 0; i < count; i++) {
         const pair = <usize>load<i32>(pairs + (<usize>i << 2));
-        writeGated(resultOf(i), secondResultOf(i), out + ((pair * <usize>width + <usize>from) << 2), outs);
+        writeGated(resultOf(i), secondResultOf(i), out + ((pair * <usize>width + <usize>from) << 2), outs, limit);
       }
     }
   }
@@ -103,11 +105,11 @@ function expertDots(weight: i32, from: i32, outs: i32, rows: i32, k: i32, second
   matmul(rows, k, w, dtype, outs, second);
 }
 
-/** A(silu(A(gate)) * A(up)). */
-function writeGated(gate: usize, up: usize, out: usize, outs: i32): void {
+/** A(silu(A(gate)) * A(up)), clamped first where there is a limit. */
+function writeGated(gate: usize, up: usize, out: usize, outs: i32, limit: f32): void {
   for (let o = 0; o < outs; o += 4) {
     const at = <usize>o << 2;
-    const x = f32x4.mul(silu4(act4(v128.load(gate + at))), act4(v128.load(up + at)));
+    const x = swiglu4(act4(v128.load(gate + at)), act4(v128.load(up + at)), limit);
     store4(out + at, act4(x), outs - o);
   }
 }
@@ -170,10 +172,14 @@ export function moeCombine(): void {
     const rowAt = <usize>(row * hidden) << 2;
     const weights = bufferField(MOE_COMBINE_WEIGHTS) + (<usize>(row * topK) << 2);
     const down = bufferField(MOE_COMBINE_DOWN) + (<usize>row * <usize>topK * <usize>hidden << 2);
-    const logit = v128.load32_splat(bufferField(MOE_COMBINE_SHARED_GATE) + (<usize>row << 2));
-    const s = field(MOE_COMBINE_LOWERING) == 1 ? gate4(logit, 1) : sigma4(logit);
+    const s = field(MOE_COMBINE_SHARED_GATE) < 0 ? f32x4.splat(1) : sharedGate(row);
     combineRow(down, weights, topK, bufferField(MOE_COMBINE_SHARED) + rowAt, s, hidden, bufferField(MOE_COMBINE_OUT) + rowAt);
   }
+}
+
+function sharedGate(row: i32): v128 {
+  const logit = v128.load32_splat(bufferField(MOE_COMBINE_SHARED_GATE) + (<usize>row << 2));
+  return field(MOE_COMBINE_LOWERING) == 1 ? gate4(logit, 1) : sigma4(logit);
 }
 
 function combineRow(down: usize, weights: usize, topK: i32, shared: usize, s: v128, hidden: i32, out: usize): void {

@@ -44,9 +44,9 @@ export function router(): void {
   }
 }
 
-/** A logit as it ranks: NaN as -infinity. */
+/** A value as it ranks: NaN as -infinity. */
 @inline
-function rank(logit: f32): f32 {
+export function rank(logit: f32): f32 {
   return logit == logit ? logit : -Infinity;
 }
 
@@ -59,7 +59,7 @@ function routeRow(logits: usize, experts: i32, topK: i32, normalise: bool, index
     v128.store(e + at, expF32x4(f32x4.sub(load4(logits + at, experts - i), f32x4.splat(greatest))));
   }
   const total = laneSum(e, experts);
-  for (let slot = 0; slot < topK; slot++) insertBest(logits, experts, index, slot);
+  for (let slot = 0; slot < topK; slot++) insertBest(logits, experts, index, slot, 0, 1);
   let sum: f32 = 0;
   for (let slot = 0; slot < topK; slot++) {
     const at = <usize>slot << 2;
@@ -74,8 +74,11 @@ function routeRow(logits: usize, experts: i32, topK: i32, normalise: bool, index
   }
 }
 
-/** Puts the best expert that is not among the `taken` ascending ones into its place among them. */
-function insertBest(logits: usize, experts: i32, index: usize, taken: i32): void {
+/**
+ * Puts the best expert that is not among the `taken` ascending ones into its place among them. With `kept` (not 0): only
+ * experts whose group of `size` is marked there.
+ */
+export function insertBest(logits: usize, experts: i32, index: usize, taken: i32, kept: usize, size: i32): void {
   let best = -1;
   let bestRank: f32 = -Infinity;
   let bestPlace = 0;
@@ -85,6 +88,7 @@ function insertBest(logits: usize, experts: i32, index: usize, taken: i32): void
       place++;
       continue;
     }
+    if (kept != 0 && load<u8>(kept + <usize>(i / size)) == 0) continue;
     const r = rank(load<f32>(logits + (<usize>i << 2)));
     if (best < 0 || r > bestRank) {
       best = i;

@@ -17,9 +17,9 @@ import {
   weightDtype,
   weightField,
 } from '../context';
-import { dtypeShift, widen } from '../dot';
+import { dtypeShift, laneSum, widen } from '../dot';
 import { sigmoidF32x4 } from '../exp';
-import { silu4 } from '../gates';
+import { swiglu4 } from '../gates';
 import { normRow, normScale } from '../norm-rope';
 import {
   ADD_A,
@@ -42,6 +42,13 @@ import {
   GATHER_IN,
   GATHER_OUT,
   GATHER_WIDTH,
+  LAYER_NORM_BIAS,
+  LAYER_NORM_EPS,
+  LAYER_NORM_GAIN,
+  LAYER_NORM_IN,
+  LAYER_NORM_OUT,
+  LAYER_NORM_ROWS,
+  LAYER_NORM_WIDTH,
   NORM_EPS,
   NORM_GAIN,
   NORM_GROUP,
@@ -54,6 +61,7 @@ import {
   PLE_ADD_U,
   PLE_ADD_WIDTH,
   SWIGLU_GATE,
+  SWIGLU_LIMIT,
   SWIGLU_OUT,
   SWIGLU_UP,
   SWIGLU_WIDTH,
@@ -105,8 +113,40 @@ export function norm(): void {
   const units = rowsOf(field(NORM_ROWS)) * groups;
   for (let unit = nextUnit(); unit < units; unit = nextUnit()) {
     const at = <usize>unit * <usize>group << 2;
-    const gain = weightField(NORM_GAIN) + (<usize>(unit % groups) * <usize>group << 2);
+    const gain: usize =
+      field(NORM_GAIN) < 0 ? 0 : weightField(NORM_GAIN) + (<usize>(unit % groups) * <usize>group << 2);
     normRow(bufferField(NORM_IN) + at, group, gain, floatField(NORM_EPS), bufferField(NORM_OUT) + at);
+  }
+}
+
+export function layerNormWork(): f64 {
+  return <f64>rowsOf(field(LAYER_NORM_ROWS)) * <f64>field(LAYER_NORM_WIDTH) * ELEMENT_WORK;
+}
+
+export function layerNorm(): void {
+  const width = field(LAYER_NORM_WIDTH);
+  const rows = rowsOf(field(LAYER_NORM_ROWS));
+  for (let row = nextUnit(); row < rows; row = nextUnit()) {
+    const at = <usize>row * <usize>width << 2;
+    layerNormRow(bufferField(LAYER_NORM_IN) + at, bufferField(LAYER_NORM_OUT) + at, width);
+  }
+}
+
+/** The centred values lie in `out` between the two passes. */
+function layerNormRow(x: usize, out: usize, width: i32): void {
+  const mean = f32x4.splat(laneSum(x, width) / <f32>width);
+  for (let i = 0; i < width; i += 4) {
+    const at = <usize>i << 2;
+    store4(out + at, f32x4.sub(load4(x + at, width - i), mean), width - i);
+  }
+  const scale = f32x4.splat(normScale(out, width, floatField(LAYER_NORM_EPS)));
+  const gain = weightField(LAYER_NORM_GAIN);
+  const bias = weightField(LAYER_NORM_BIAS);
+  for (let i = 0; i < width; i += 4) {
+    const at = <usize>i << 2;
+    const left = width - i;
+    const y = f32x4.mul(f32x4.mul(load4(out + at, left), scale), load4(gain + at, left));
+    store4(out + at, act4(f32x4.add(y, load4(bias + at, left))), left);
   }
 }
 
@@ -150,14 +190,15 @@ export function swiglu(): void {
     const from = unit * ELEMENTS;
     const at = <usize>from << 2;
     const count = min(ELEMENTS, elements - from);
-    swigluStretch(bufferField(SWIGLU_GATE) + at, bufferField(SWIGLU_UP) + at, bufferField(SWIGLU_OUT) + at, count);
+    const out = bufferField(SWIGLU_OUT) + at;
+    swigluStretch(bufferField(SWIGLU_GATE) + at, bufferField(SWIGLU_UP) + at, out, count, floatField(SWIGLU_LIMIT));
   }
 }
 
-function swigluStretch(gate: usize, up: usize, out: usize, count: i32): void {
+function swigluStretch(gate: usize, up: usize, out: usize, count: i32, limit: f32): void {
   for (let i = 0; i < count; i += 4) {
     const at = <usize>i << 2;
-    store4(out + at, act4(f32x4.mul(silu4(load4(gate + at, count - i)), load4(up + at, count - i))), count - i);
+    store4(out + at, act4(swiglu4(load4(gate + at, count - i), load4(up + at, count - i), limit)), count - i);
   }
 }
 

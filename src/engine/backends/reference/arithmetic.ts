@@ -75,22 +75,33 @@ export class Arithmetic {
     return fl(1 / fl(Math.sqrt(fl(fl(this.dot(x, from, x, from, dim) / dim) + eps))));
   }
 
-  /** RMS norm of `dim` elements; source and target may be the same. */
+  /** RMS norm of `dim` elements, without `gain` the scaling alone; source and target may be the same. */
   norm(
     source: Float32Array,
     from: number,
     dim: number,
-    gain: Float32Array,
+    gain: Float32Array | undefined,
     gainFrom: number,
     eps: number,
     target: Float32Array,
     to: number,
   ): void {
     const scale = this.normScale(source, from, dim, eps);
+    if (!gain) {
+      for (let i = 0; i < dim; i++) target[to + i] = this.act(fl(source[from + i]! * scale));
+      return;
+    }
     for (let i = 0; i < dim; i++) {
       const scaled = this.actIfMtplx(fl(source[from + i]! * scale));
       target[to + i] = this.act(fl(scaled * gain[gainFrom + i]!));
     }
+  }
+
+  /** silu(gate) * up before its last rounding; with a limit that is not 0 both are clamped first, NaN kept. */
+  swiglu(gate: number, up: number, limit: number): number {
+    if (limit === 0) return fl(this.silu(gate) * up);
+    const clampedUp = up > limit ? limit : up < -limit ? -limit : up;
+    return fl(this.silu(gate > limit ? limit : gate) * clampedUp);
   }
 
   /** 1 / sqrt(sum of squares + 1e-6) over `dim` elements: the l2 norm of the delta rule. */
@@ -105,6 +116,18 @@ export class Arithmetic {
       const [x, y, cos, sin] = [head[from + i]!, head[from + i + half]!, angles[i]!, angles[i + half]!];
       head[from + i] = this.act(fl(this.actUnlessMtplx(fl(x * cos)) - this.actUnlessMtplx(fl(y * sin))));
       head[from + i + half] = this.act(fl(this.actUnlessMtplx(fl(y * cos)) + this.actUnlessMtplx(fl(x * sin))));
+    }
+  }
+
+  /** Turns `rotary` elements in adjacent pairs in place, `inverse`: back; `angles` as for rope. */
+  ropePairs(x: Float32Array, from: number, rotary: number, angles: Float32Array, inverse: boolean): void {
+    const half = rotary / 2;
+    for (let i = 0; i < half; i++) {
+      const at = from + 2 * i;
+      const [a, b, cos] = [x[at]!, x[at + 1]!, angles[i]!];
+      const sin = inverse ? -angles[i + half]! : angles[i + half]!;
+      x[at] = this.act(fl(this.actUnlessMtplx(fl(a * cos)) - this.actUnlessMtplx(fl(b * sin))));
+      x[at + 1] = this.act(fl(this.actUnlessMtplx(fl(b * cos)) + this.actUnlessMtplx(fl(a * sin))));
     }
   }
 }

@@ -92,27 +92,30 @@ function readHead(
   return rows;
 }
 
-/** Softmax attention of one query over keys and values [n, dim]; the mixed value, A-rounded. */
-function attend(
-  op: OpFields<'attention'>,
+/**
+ * Softmax attention of one query over keys and values [n, dim]; the mixed value, A-rounded. A sink takes part in the
+ * softmax behind the last key and is no value.
+ */
+export function attend(
+  { dim, scale }: { readonly dim: number; readonly scale: number },
   x: OpContext,
   query: Float32Array,
   keys: Float32Array,
   values: Float32Array,
+  sink?: number,
 ): Float32Array {
-  const { dim, scale } = op;
   const { math } = x;
-  const weights = new Float32Array(keys.length / dim);
-  let most = Number.NEGATIVE_INFINITY;
-  for (let n = 0; n < weights.length; n++) {
-    const score = math.act(fl(math.act(math.dot(query, 0, keys, n * dim, dim)) * scale));
-    weights[n] = score;
-    if (score > most) most = score;
+  const count = keys.length / dim;
+  const weights = new Float32Array(sink === undefined ? count : count + 1);
+  for (let n = 0; n < count; n++) {
+    weights[n] = math.act(fl(math.act(math.dot(query, 0, keys, n * dim, dim)) * scale));
   }
+  if (sink !== undefined) weights[count] = sink;
+  const most = weights.reduce((m, score) => (score > m ? score : m), Number.NEGATIVE_INFINITY);
   for (let n = 0; n < weights.length; n++) weights[n] = expF32(fl(weights[n]! - most));
   const total = laneSum(weights, 0, weights.length);
   const mixed = new Float32Array(dim);
-  for (let n = 0; n < weights.length; n++) {
+  for (let n = 0; n < count; n++) {
     const p = math.act(fl(weights[n]! / total));
     for (let i = 0; i < dim; i++) mixed[i] = math.fma(p, values[n * dim + i]!, mixed[i]!);
   }

@@ -1,10 +1,11 @@
 /**
- * The linear-attention mixer: causal convolution over time, the gated delta rule, and the gated norm of its output.
+ * The linear-attention mixers: causal convolution over time, the gated delta rule with one decay a head or one a key
+ * channel, and the gated norm of its output.
  *
  * Invariants: the recurrence runs token by token in position order; the input slab is only read and the whole of an op's
  * part of the output slab is written, so a state stays the value that it was.
  */
-import { expF64, sigmoidF32, siluF32, softplusF64 } from '../../../numerics/exp.js';
+import { expF32, expF64, sigmoidF32, siluF32, softplusF64 } from '../../../numerics/exp.js';
 import type { OpFields } from '../../plan/ops.js';
 import { fl } from './arithmetic.js';
 import type { OpContext, SequenceRows } from './context.js';
@@ -67,7 +68,7 @@ function deltaSequence(op: OpFields<'gatedDelta'>, x: OpContext, sequence: Seque
       const value = mixed.subarray(row * width + 2 * keys + h * valueDim).subarray(0, valueDim);
       const biased = math.actIfMtplx(fl(a[row * valueHeads + h]! + dtBias[h]!));
       const g = fl(negExpA[h]! * fl(softplusF64(biased)));
-      const decay = fl(expF64(g));
+      const decay = new Float32Array(keyDim).fill(expF64(g));
       const beta = math.sigma(b[row * valueHeads + h]!);
       const head = state.subarray(h * keyDim * valueDim, (h + 1) * keyDim * valueDim);
       const read = out.subarray((row * valueHeads + h) * valueDim).subarray(0, valueDim);
@@ -76,19 +77,67 @@ function deltaSequence(op: OpFields<'gatedDelta'>, x: OpContext, sequence: Seque
   }
 }
 
-/** S <- decay S; S <- S + k (beta (v - S^T k)); read <- A(S^T q), for S [keyDim, valueDim]. */
+export function kda(op: OpFields<'kda'>, x: OpContext): void {
+  const { heads, dim } = op;
+  const { math } = x;
+  const width = heads * dim;
+  const mixed = x.floats(op.conv, x.call.rows * 3 * width);
+  const f = x.floats(op.f, x.call.rows * width);
+  const b = x.floats(op.b, x.call.rows * heads);
+  const out = x.floats(op.out, x.call.rows * width);
+  const expA = x.weight(op.expA, 0, heads);
+  const dtBias = x.weight(op.dtBias, 0, width);
+  const queryScale = fl(1 / Math.sqrt(dim));
+  for (const { rowStart, rowCount, fixedIn, fixedOut } of x.call.sequences) {
+    const state = x.slab(fixedOut, op.state, width * dim);
+    state.set(x.slab(fixedIn, op.state, width * dim));
+    for (let row = rowStart; row < rowStart + rowCount; row++) {
+      for (let h = 0; h < heads; h++) {
+        const part = (which: number): number => row * 3 * width + which * width + h * dim;
+        const query = scaled(mixed, part(0), dim, math.l2Scale(mixed, part(0), dim)).map((v) => fl(v * queryScale));
+        const key = scaled(mixed, part(1), dim, math.l2Scale(mixed, part(1), dim));
+        const decay = channelDecays(op, f.subarray(row * width, (row + 1) * width), dtBias, expA[h]!, h);
+        const beta = math.sigma(b[row * heads + h]!);
+        const head = state.subarray(h * dim * dim, (h + 1) * dim * dim);
+        const at = row * width + h * dim;
+        deltaStep(x, head, query, key, mixed.subarray(part(2), part(2) + dim), decay, beta, out.subarray(at, at + dim));
+      }
+    }
+  }
+}
+
+/** The decay of every key channel of head `h`; `f` is the row's. */
+function channelDecays(
+  { dim, bound }: OpFields<'kda'>,
+  f: Float32Array,
+  dtBias: Float32Array,
+  expA: number,
+  h: number,
+): Float32Array {
+  return Float32Array.from({ length: dim }, (_, i) => {
+    const z = fl(f[h * dim + i]! + dtBias[h * dim + i]!);
+    const g = bound === 0 ? fl(-expA * fl(softplusF64(z))) : fl(-bound * sigmoidF32(fl(expA * z)));
+    return expF32(g);
+  });
+}
+
+function scaled(source: Float32Array, from: number, dim: number, scale: number): Float32Array {
+  return source.slice(from, from + dim).map((value) => fl(value * scale));
+}
+
+/** S <- decay S, row by row; S <- S + k (beta (v - S^T k)); read <- A(S^T q), for S [keyDim, valueDim]. */
 function deltaStep(
   x: OpContext,
   S: Float32Array,
   query: Float32Array,
   key: Float32Array,
   value: Float32Array,
-  decay: number,
+  decay: Float32Array,
   beta: number,
   read: Float32Array,
 ): void {
   const valueDim = value.length;
-  for (let i = 0; i < S.length; i++) S[i] = decay * S[i]!;
+  for (let i = 0; i < S.length; i++) S[i] = decay[Math.floor(i / valueDim)]! * S[i]!;
   for (let j = 0; j < valueDim; j++) {
     let stored = 0;
     for (let i = 0; i < key.length; i++) stored = x.math.fma(key[i]!, S[i * valueDim + j]!, stored);

@@ -6,6 +6,7 @@
  */
 import type { OpFields } from '../../plan/ops.js';
 import { fl } from './arithmetic.js';
+import { greatest } from './rank.js';
 import type { OpContext, SequenceRows } from './context.js';
 
 export function indexPrep(op: OpFields<'indexPrep'>, x: OpContext): void {
@@ -62,22 +63,22 @@ export function indexSelect(op: OpFields<'indexSelect'>, x: OpContext): void {
       continue;
     }
     const query = q.subarray(row * heads * dim, (row + 1) * heads * dim);
-    const scores = Float32Array.from({ length: complete }, (_, b) => blockScore(op, x, call.sequenceOf(row), query, b));
-    const ranked = Array.from(scores.keys()).sort((a, b) => scores[b]! - scores[a]! || a - b);
-    chosen[0] = budgetBlocks;
-    chosen.set(
-      ranked.slice(0, budgetBlocks).sort((a, b) => a - b),
-      1,
+    const weights = op.weights >= 0 ? x.floats(op.weights + row * heads, heads) : undefined;
+    const scores = Float32Array.from({ length: complete }, (_, b) =>
+      blockScore(op, x, call.sequenceOf(row), query, weights, b),
     );
+    chosen[0] = budgetBlocks;
+    chosen.set(greatest(scores, budgetBlocks), 1);
   }
 }
 
-/** The sum over heads of the positive part of query times block key. */
+/** The sum over heads of the positive part of query times block key, each with its weight where there are weights. */
 function blockScore(
   op: OpFields<'indexSelect'>,
   x: OpContext,
   sequence: SequenceRows,
   query: Float32Array,
+  weights: Float32Array | undefined,
   b: number,
 ): number {
   const { heads, dim, block } = op;
@@ -86,7 +87,12 @@ function blockScore(
   let score = 0;
   for (let h = 0; h < heads; h++) {
     const product = x.math.dot(query, h * dim, key, 0, dim);
-    if (product > 0) score = fl(score + product); // NaN counts as 0
+    if (!weights) {
+      if (product > 0) score = fl(score + product); // NaN counts as 0
+      continue;
+    }
+    const scaled = fl(product * op.dotScale);
+    score = x.math.fma(fl(weights[h]! * op.weightScale), scaled > 0 ? scaled : 0, score);
   }
   return score;
 }

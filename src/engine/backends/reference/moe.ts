@@ -4,11 +4,12 @@
  *
  * Invariants: every pair is computed as if alone, so the grouping decides only which weights are read when.
  */
-import { expF32 } from '../../../numerics/exp.js';
+import { expF32, sigmoidF32, softplusF64 } from '../../../numerics/exp.js';
 import { laneSum } from '../../../numerics/lanes.js';
 import type { OpFields } from '../../plan/ops.js';
 import { fl } from './arithmetic.js';
 import type { OpContext } from './context.js';
+import { greatest, rank } from './rank.js';
 
 export function router(op: OpFields<'router'>, x: OpContext): void {
   const { experts, topK } = op;
@@ -31,14 +32,56 @@ export function router(op: OpFields<'router'>, x: OpContext): void {
   }
 }
 
-/** Indices of the `count` greatest values, ascending; equal values: lower index; NaN ranks as -inf. */
-function greatest(values: Float32Array, count: number): number[] {
-  const rank = (index: number): number => (Number.isNaN(values[index]) ? Number.NEGATIVE_INFINITY : values[index]!);
-  const before = (a: number, b: number): number => (rank(a) > rank(b) ? -1 : rank(a) < rank(b) ? 1 : a - b);
-  return Array.from(values.keys())
-    .sort(before)
-    .slice(0, count)
-    .sort((a, b) => a - b);
+const ROUTER_EPS = fl(1e-20);
+
+export function scoreRouter(op: OpFields<'scoreRouter'>, x: OpContext): void {
+  const { experts, topK } = op;
+  const logits = x.floats(op.logits, x.call.rows * experts);
+  const bias = op.bias >= 0 ? x.weight(op.bias, 0, experts) : undefined;
+  const outIndex = x.ints(op.outIndex, x.call.rows * topK);
+  const outWeight = x.floats(op.outWeight, x.call.rows * topK);
+  for (let row = 0; row < x.call.rows; row++) {
+    const scores = logits.subarray(row * experts, (row + 1) * experts).map(op.score === 0 ? sigmoidF32 : rootSoftplus);
+    const chosen =
+      op.table >= 0
+        ? tableExperts(op, x, x.call.tokens[row]!)
+        : chooseInGroups(
+            op,
+            scores.map((s, e) => (bias ? fl(s + bias[e]!) : s)),
+          );
+    const sum = chosen.reduce((total, expert) => fl(total + scores[expert]!), 0);
+    outIndex.set(chosen, row * topK);
+    chosen.forEach((expert, slot) => {
+      const s = scores[expert]!;
+      const weight = op.normalise === 1 ? fl(s / fl(sum + ROUTER_EPS)) : s;
+      outWeight[row * topK + slot] = x.math.act(fl(weight * op.scaling));
+    });
+  }
+}
+
+const rootSoftplus = (logit: number): number => fl(Math.sqrt(fl(softplusF64(logit))));
+
+/** The experts of a token by the table, ascending. */
+function tableExperts(op: OpFields<'scoreRouter'>, x: OpContext, token: number): number[] {
+  const words = x.weight(op.table, token * op.topK, op.topK);
+  const listed = new Int32Array(words.buffer, words.byteOffset, op.topK);
+  return Array.from(listed, (expert) => Math.min(Math.max(expert, 0), op.experts - 1)).sort((a, b) => a - b);
+}
+
+/** The topK experts of greatest value among those of the kept groups, ascending. */
+function chooseInGroups({ experts, topK, groups, groupsKept }: OpFields<'scoreRouter'>, t: Float32Array): number[] {
+  if (groups === 1) return greatest(t, topK);
+  const size = experts / groups;
+  const values = Float32Array.from({ length: groups }, (_, g) => {
+    const [first = 0, second] = Array.from(t.subarray(g * size, (g + 1) * size), rank).sort((a, b) => (a > b ? -1 : a < b ? 1 : 0)); // prettier-ignore
+    return second === undefined ? first : fl(first + second);
+  });
+  const candidates = greatest(values, groupsKept).flatMap((g) => Array.from({ length: size }, (_, i) => g * size + i));
+  const among = greatest(
+    Float32Array.from(candidates, (expert) => t[expert]!),
+    topK,
+  );
+  return among.map((at) => candidates[at]!);
 }
 
 export function moeGroup(op: OpFields<'moeGroup'>, x: OpContext): void {
@@ -80,8 +123,9 @@ export function moeUp(op: OpFields<'moeUp'>, x: OpContext): void {
       const up = x.weight(op.up + expert, i * hidden, hidden);
       for (const pair of pairs) {
         const from = Math.floor(pair / topK) * hidden;
-        const gated = math.silu(math.act(math.dot(gate, 0, input, from, hidden)));
-        out[pair * width + i] = math.act(fl(gated * math.act(math.dot(up, 0, input, from, hidden))));
+        const g = math.act(math.dot(gate, 0, input, from, hidden));
+        const u = math.act(math.dot(up, 0, input, from, hidden));
+        out[pair * width + i] = math.act(math.swiglu(g, u, op.limit));
       }
     }
   });
@@ -106,10 +150,11 @@ export function moeCombine(op: OpFields<'moeCombine'>, x: OpContext): void {
   const down = x.floats(op.down, rows * topK * hidden);
   const weights = x.floats(op.weights, rows * topK);
   const shared = x.floats(op.shared, rows * hidden);
-  const sharedGate = x.floats(op.sharedGate, rows);
+  const sharedGate = op.sharedGate >= 0 ? x.floats(op.sharedGate, rows) : undefined;
   const out = x.floats(op.out, rows * hidden);
   for (let row = 0; row < rows; row++) {
-    const s = op.lowering === 1 ? math.gate(sharedGate[row]!, 1) : math.sigma(sharedGate[row]!);
+    const gate = sharedGate?.[row];
+    const s = gate === undefined ? 1 : op.lowering === 1 ? math.gate(gate, 1) : math.sigma(gate);
     for (let i = 0; i < hidden; i++) {
       let y = 0;
       for (let pair = row * topK; pair < (row + 1) * topK; pair++)

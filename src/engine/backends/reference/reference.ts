@@ -15,13 +15,16 @@ import type { Backend, Execution, LoadedPlan, MemoryBlock, PlanProgram } from '.
 import { Arithmetic } from './arithmetic.js';
 import { attention, attentionPrep } from './attention.js';
 import { CallView, OpContext } from './context.js';
-import { conv, gatedDelta, gatedNorm } from './delta.js';
+import { conv, gatedDelta, gatedNorm, kda } from './delta.js';
 import { hcAct, hcMix, hcWrite } from './hyper-connections.js';
 import { indexBlocks, indexPrep, indexSelect } from './indexer.js';
+import { latentAttention, latentStore, ropeTail, windowAttention } from './latent.js';
 import { asUint16, ReferenceMemory } from './memory.js';
-import { moeCombine, moeDown, moeGroup, moeUp, router } from './moe.js';
+import { mhcSum, mhcWeights, mhcWrite } from './manifold.js';
+import { moeCombine, moeDown, moeGroup, moeUp, router, scoreRouter } from './moe.js';
 import { pleAdd, pleGate } from './ple.js';
-import { add, embed, gather, linear, norm, swiglu, tap } from './rows.js';
+import { pool } from './pool.js';
+import { add, embed, gather, groupedLinear, layerNorm, linear, norm, swiglu, tap } from './rows.js';
 
 type OpFunction<Name extends OpName> = (
   op: OpFields<Name>,
@@ -56,6 +59,18 @@ export const REFERENCE_OPS: { readonly [Name in OpName]: OpFunction<Name> } = {
   pleAdd,
   gather,
   tap,
+  mhcWeights,
+  mhcSum,
+  mhcWrite,
+  groupedLinear,
+  scoreRouter,
+  layerNorm,
+  kda,
+  ropeTail,
+  pool,
+  windowAttention,
+  latentAttention,
+  latentStore,
 };
 
 class ReferencePlan implements LoadedPlan {

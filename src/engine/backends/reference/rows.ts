@@ -4,6 +4,7 @@
  * Invariants: a row's result depends on that row alone; linear walks weights outside and rows inside only to read each
  * weight row once, which changes no sum.
  */
+import { laneSum } from '../../../numerics/lanes.js';
 import type { LinearSegmentFields, OpFields } from '../../plan/ops.js';
 import { fl } from './arithmetic.js';
 import type { OpContext } from './context.js';
@@ -22,7 +23,7 @@ export function norm(op: OpFields<'norm'>, x: OpContext): void {
   const elements = x.rowCount(op.rows) * width;
   const source = x.floats(op.in, elements);
   const out = x.floats(op.out, elements);
-  const gain = x.weight(op.gain, 0, width);
+  const gain = op.gain >= 0 ? x.weight(op.gain, 0, width) : undefined;
   for (let from = 0; from < elements; from += group) {
     x.math.norm(source, from, group, gain, from % width, op.eps, out, from);
   }
@@ -44,12 +45,45 @@ export function linear(op: OpFields<'linear'>, x: OpContext, segments: readonly 
   }
 }
 
+export function groupedLinear(op: OpFields<'groupedLinear'>, x: OpContext): void {
+  const { groups, groupIn, groupOut, rowStride, rowOffset } = op;
+  const rows = x.rowCount(op.rows);
+  const input = x.floats(op.in, rows * groups * groupIn);
+  const out = x.floats(op.out, rows * groups * groupOut);
+  for (let g = 0; g < groups; g++) {
+    for (let o = 0; o < groupOut; o++) {
+      const taps = x.weight(op.weight, (g * rowStride + rowOffset + o) * groupIn, groupIn);
+      for (let row = 0; row < rows; row++) {
+        const sum = x.math.dot(taps, 0, input, (row * groups + g) * groupIn, groupIn);
+        out[(row * groups + g) * groupOut + o] = x.math.act(sum);
+      }
+    }
+  }
+}
+
+export function layerNorm(op: OpFields<'layerNorm'>, x: OpContext): void {
+  const { width } = op;
+  const elements = x.rowCount(op.rows) * width;
+  const source = x.floats(op.in, elements);
+  const out = x.floats(op.out, elements);
+  const gain = x.weight(op.gain, 0, width);
+  const bias = x.weight(op.bias, 0, width);
+  for (let from = 0; from < elements; from += width) {
+    const mean = fl(laneSum(source, from, width) / width);
+    const centred = source.slice(from, from + width).map((value) => fl(value - mean));
+    const scale = x.math.normScale(centred, 0, width, op.eps);
+    for (let i = 0; i < width; i++) {
+      out[from + i] = x.math.act(fl(fl(fl(centred[i]! * scale) * gain[i]!) + bias[i]!));
+    }
+  }
+}
+
 export function swiglu(op: OpFields<'swiglu'>, x: OpContext): void {
   const elements = x.call.rows * op.width;
   const gate = x.floats(op.gate, elements);
   const up = x.floats(op.up, elements);
   const out = x.floats(op.out, elements);
-  for (let i = 0; i < elements; i++) out[i] = x.math.act(fl(x.math.silu(gate[i]!) * up[i]!));
+  for (let i = 0; i < elements; i++) out[i] = x.math.act(x.math.swiglu(gate[i]!, up[i]!, op.limit));
 }
 
 export function add(op: OpFields<'add'>, x: OpContext): void {
