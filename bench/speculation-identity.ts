@@ -14,6 +14,7 @@ import { prepareChat } from '../src/api/openai/chat.js';
 import { resolveOptions } from '../src/config.js';
 import { AutoregressiveSequence } from '../src/generate/autoregressive.js';
 import { createSequence } from '../src/generate/choose-sequence.js';
+import { singleModel } from '../src/http/model-specs.js';
 import { openModel } from '../src/http/open-model.js';
 import { embeddedModelFolder } from '../src/http/package-info.js';
 import { createSampler, createSpeculativeSampler, samplingRules } from '../src/sample/sampler.js';
@@ -31,7 +32,8 @@ const gatePolicy = values['gate-policy'] === 'strict' ? 'strict' : 'uniform';
 const dtype = values.dtype === 'f32' ? 'f32' : 'bf16';
 const MOST_TOKENS = 96;
 
-const opened = await openModel({ ...resolveOptions({ gatePolicy, dtype, parallel: 1, logLevel: 'silent' }) });
+const options = resolveOptions({ gatePolicy, dtype, parallel: 1, logLevel: 'silent' });
+const opened = await openModel(singleModel(options), options);
 const { model } = opened.loaded;
 const stopTokenIds = opened.served.stopTokenIds;
 const folder = embeddedModelFolder();

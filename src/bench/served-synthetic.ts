@@ -36,7 +36,7 @@ export async function serveSynthetic(session: BenchSession): Promise<ListeningSe
       return { running, waiting: queued };
     }),
     health: () => ({ version: packageVersion(), uptime_s: 0, models: [] }),
-    isBroken: () => scheduler.stats().mode === 'broken',
+    brokenModels: () => (scheduler.stats().mode === 'broken' ? 1 : 0),
   });
   return listen(http, HOST, 0);
 }

@@ -6,7 +6,7 @@
  * is closed again; `close` gives everything back, once.
  */
 import { existsSync } from 'node:fs';
-import { basename, join, resolve } from 'node:path';
+import { join } from 'node:path';
 import type { ServedModel } from '../api/served-model.js';
 import { ChatFormat } from '../chat/chat-format.js';
 import type { Options } from '../config.js';
@@ -21,7 +21,8 @@ import { Scheduler } from '../schedule/scheduler.js';
 import { TextAssembler } from '../tokens/text-assembler.js';
 import { Tokenizer } from '../tokens/tokenizer.js';
 import type { DeclinedPath, ModelHealth } from './health.js';
-import { embeddedModelFolder, packageVersion } from './package-info.js';
+import type { ModelSpec } from './model-specs.js';
+import { packageVersion } from './package-info.js';
 import { declinedSpeculation, samplerOf, speculationSettings, type RowHook } from './request-sampler.js';
 
 /** Told while a model opens, so that a terminal or a log can show it. */
@@ -51,11 +52,11 @@ export interface OpenedModel {
 
 /** @throws what tokenizer, backend and checkpoint throw; nothing stays open then. */
 export async function openModel(
+  { id, folder }: ModelSpec,
   options: Options,
   observer: OpenObserver = {},
   seams: TestSeams = {},
 ): Promise<OpenedModel> {
-  const folder = resolve(options.model ?? embeddedModelFolder());
   const opened: (() => Promise<void>)[] = [];
   const closeAll = async (): Promise<void> => {
     for (const close of opened.splice(0).reverse()) await close();
@@ -71,7 +72,7 @@ export async function openModel(
     observer.onBackend?.(backend);
     const loaded = await loadModel({
       dir: folder,
-      id: options.modelId ?? basename(folder),
+      id,
       backend: backend.backend,
       dtype: options.dtype,
       contextLength: options.context,
