@@ -112,9 +112,10 @@ function plainLawsPage(title, source, intro, laws) {
   return lines.join('\n');
 }
 
-const FLOAT32_ONLY = [
+/** What all of them have in common; `why` is why there is no bfloat16 law. */
+const float32Only = (why) => [
   'Activations are float32 (`f32`, which `--dtype auto` means) on the weights as they are stored; there is no bfloat16 law,',
-  'because the reference of this family has no working bfloat16 forward to take rounding points from. Every operation',
+  `because ${why}. Every operation`,
   'is one float32 operation in the written order. Dot products follow the lane law (sixteen lanes, lane j takes k = j mod 16',
   'in ascending order by fused multiply-add, then a fixed tree; the wasm backend multiplies, then adds). exp is one written',
   'float32 polynomial (`src/numerics/exp.ts`). Nothing depends on the phase of a forward. The exact arithmetic of each op',
@@ -164,8 +165,14 @@ const pages = {
   'docs/laws-deepseek.md': plainLawsPage(
     'DeepSeek V4',
     'src/families/deepseek/law-table.ts',
-    FLOAT32_ONLY,
+    float32Only('the reference of this family has no working bfloat16 forward to take rounding points from'),
     (await compiled('families/deepseek/law-table.js')).DEEPSEEK_LAWS_TABLE,
+  ),
+  'docs/laws-glm.md': plainLawsPage(
+    'GLM',
+    'src/families/glm/law-table.ts',
+    float32Only('nothing published judges a bfloat16 forward of this family'),
+    (await compiled('families/glm/law-table.js')).GLM_LAWS_TABLE,
   ),
   'docs/errors.md': errorsPage((await compiled('errors.js')).ERRORS),
   'docs/options.md': optionsPage((await compiled('config.js')).OPTIONS),
