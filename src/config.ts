@@ -15,6 +15,8 @@ export interface Kind<T> {
   isValid(value: unknown): value is T;
   /** undefined when the text is not of this kind. */
   fromText(text: string): T | undefined;
+  /** Whether the flag may be given again, to add to what it gave before. */
+  readonly collects?: boolean;
 }
 
 const number = (low: number, high: number): Kind<number> => ({
@@ -49,6 +51,17 @@ const list = (what: string): Kind<readonly string[]> => ({
     Array.isArray(value) && value.every((item) => typeof item === 'string' && item !== ''),
   fromText: (given) => given.split(',').map((item) => item.trim()),
 });
+
+/** Checkpoint folders: the flag is repeated, the variable separated by commas; a library may give a single text. */
+const folders: Kind<string | readonly string[]> = {
+  rule: 'a checkpoint folder, or name=folder',
+  isValid: (value): value is string | readonly string[] => {
+    const items: readonly unknown[] = Array.isArray(value) ? value : [value];
+    return items.length > 0 && items.every((item) => typeof item === 'string' && /^(?:[^=/]+=)?[^=]/.test(item));
+  },
+  fromText: (given) => given.split(',').map((item) => item.trim()),
+  collects: true,
+};
 
 const seed: Kind<bigint> = {
   rule: 'an integer from 0 to 18446744073709551615',
@@ -94,8 +107,12 @@ const MOST = Number.MAX_SAFE_INTEGER;
 
 export const OPTIONS = {
   // ---- model and machine ----
-  model: row('--model <dir>', text('a checkpoint folder'), 'checkpoint folder (default: the embedded model)'),
-  modelId: row('--model-id <name>', text('a name'), 'name in API answers (default: the name of the folder)'),
+  model: row(
+    '--model <dir>',
+    folders,
+    'checkpoint folder, or name=folder; given again, one more model is served (default: the embedded model)',
+  ),
+  modelId: row('--model-id <name>', text('a name'), 'name of a single model in API answers (default: the name of the folder)'),
   backend: rowWithDefault(
     '--backend <name>',
     choice('auto', 'cpu', 'wasm', 'reference'),

@@ -98,6 +98,10 @@ export const ERRORS = {
     'A row of logits held NaN, +infinity, or no finite entry. No token was made from it; the request failed and all cached state of its session was dropped.',
     'session',
   ),
+  tool_call_unterminated: server(
+    'The answer ended inside a tool call, so that there is neither a call nor a text to give; raise max_tokens or ask again.',
+    'nothing',
+  ),
   internal_error: server('A fault of plumbline itself; please report it with the request id.', 'request'),
   invalid_distribution: server(
     'A sampling distribution was built from negative or mismatched entries: a programming error.',

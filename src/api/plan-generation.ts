@@ -8,7 +8,8 @@
 import { PlumblineError } from '../errors.js';
 import type { GenerationRequest, SamplingOptions, SpeculationMode } from '../schedule/request.js';
 import type { RequestContext } from './answer.js';
-import type { ServedModel } from './served-model.js';
+import { settleSampling } from './sampling-fields.js';
+import type { PreparedConversation, ServedModel } from './served-model.js';
 
 export interface GenerationWish {
   readonly sampling: SamplingOptions;
@@ -18,6 +19,9 @@ export interface GenerationWish {
   readonly topLogprobs: number | undefined;
   readonly speculation?: SpeculationMode | undefined;
 }
+
+/** What the chat format adds to a request. */
+export type ChatSide = Pick<PreparedConversation, 'thinking' | 'guide' | 'stopTokenIds'>;
 
 /** Throws `model_not_found`. */
 export function findModel(id: string, models: readonly ServedModel[]): ServedModel {
@@ -31,7 +35,8 @@ export function findModel(id: string, models: readonly ServedModel[]): ServedMod
 
 /**
  * @param promptParam the field that the prompt came from, for errors.
- * Throws `invalid_request` and `context_length_exceeded`.
+ * @param chat of a conversation.
+ * Throws `invalid_request`, `unsupported_parameter` and `context_length_exceeded`.
  */
 export function planGeneration(
   model: ServedModel,
@@ -39,7 +44,9 @@ export function planGeneration(
   promptTokens: readonly number[],
   promptParam: string,
   { requestId, signal }: RequestContext,
+  chat: ChatSide = {},
 ): GenerationRequest {
+  const sampling = settleSampling(wish.sampling, model.samplingRules);
   if (promptTokens.length === 0) {
     throw new PlumblineError('invalid_request', `'${promptParam}' has no tokens; a prompt needs at least one`, {
       param: promptParam,
@@ -54,11 +61,13 @@ export function planGeneration(
     requestId,
     promptTokens,
     maxTokens: maxTokens(model, wish.maxTokens, promptTokens.length, promptParam),
-    sampling: wish.sampling,
+    sampling,
     text: model.textSink(wish.stop),
-    stopTokenIds: model.stopTokenIds,
+    stopTokenIds: [...model.stopTokenIds, ...(chat.stopTokenIds ?? [])],
     topLogprobs: wish.topLogprobs,
     speculation: wish.speculation,
+    thinking: chat.thinking,
+    guide: chat.guide,
     signal,
     timeoutMs: model.timeoutMs,
   };

@@ -6,7 +6,8 @@
  * so that an HTTP status can still say it.
  */
 import type { AnswerPart, Conversation } from '../chat/conversation.js';
-import type { GenerationEvent, GenerationRequest, TextSink } from '../schedule/request.js';
+import type { SamplingRules } from '../sample/sampling-rules.js';
+import type { AnswerGuide, GenerationEvent, GenerationRequest, TextSink } from '../schedule/request.js';
 
 export interface ServedModel {
   /** Name in `model` fields. */
@@ -23,6 +24,8 @@ export interface ServedModel {
   readonly defaultMaxTokens: number | undefined;
   /** Milliseconds that a request may take, waiting included; undefined: no limit. */
   readonly timeoutMs: number | undefined;
+  /** What its sampler law says of the sampling fields. */
+  readonly samplingRules: SamplingRules;
   /** Ids that end a turn. */
   readonly stopTokenIds: readonly number[];
   readonly build: BuildInfo;
@@ -51,12 +54,28 @@ export interface BuildInfo {
 /** The chat side of a model: the part of chat/ that a request needs. */
 export interface ConversationFormat {
   /** Prompt ids of a conversation and the reader of the answer to it. Throws `chat_template_error`, `context_length_exceeded`. */
-  prepare(conversation: Conversation): { readonly promptTokens: readonly number[]; readonly reader: PartReader };
+  prepare(conversation: Conversation): PreparedConversation;
+  /** Whether it reads the thinking fields of a request (`reasoning_effort`, `thinking`, `think`); if not, they are ignored. */
+  readonly readsThinking?: boolean | undefined;
+}
+
+export interface PreparedConversation {
+  readonly promptTokens: readonly number[];
+  readonly reader: PartReader;
+  /** Whether the model reasons first, where the format tells the sampler. */
+  readonly thinking?: boolean | undefined;
+  readonly guide?: AnswerGuide | undefined;
+  /** Ids that end this answer beside the model's own. */
+  readonly stopTokenIds?: readonly number[] | undefined;
 }
 
 /** Splits the text of one answer into reasoning, content and tool calls, as it comes. */
 export interface PartReader {
   push(text: string): readonly AnswerPart[];
-  /** What is still held back, once no more text comes. */
-  finish(): readonly AnswerPart[];
+  /**
+   * What is still held back, once no more text comes.
+   * @param cut whether the answer was cut by its token limit.
+   * Throws `tool_call_unterminated`, in formats where that is an error.
+   */
+  finish(cut: boolean): readonly AnswerPart[];
 }

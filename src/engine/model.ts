@@ -64,9 +64,11 @@ export interface FamilyLaws {
     readonly temperature: number;
     readonly topP: number;
     readonly topK: number;
-    /** Only laws that have such a filter read it. */
+    /** Only laws that have such a filter read it; absent: the default of the law. */
     readonly minP?: number | undefined;
   };
+  /** Which chat dialect of chat/dialects/ its models speak; absent: what their own template writes. */
+  readonly chat?: 'dsml' | 'argument-pairs' | undefined;
   /** What an invalid row of logits does: raise (Qwen) or fall back silently as DS4 does. */
   readonly invalidRow: 'raise' | 'ds4-fallback';
 }

@@ -15,6 +15,7 @@ const sampler: SpeculativeSampler = {
   greedyDrafts: true,
   acceptance: 'plain',
   next: never,
+  check: never,
   draft: never,
   accept: never,
 };

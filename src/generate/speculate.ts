@@ -16,7 +16,6 @@ import type { DraftHead, ForwardResult, SequenceState } from '../engine/model.js
 import type { SampledToken } from '../sample/sampler.js';
 import type { DraftChoice, SpeculativeSampler, TokenOrigin, WindowOutcome } from '../sample/speculation.js';
 import type { TokenId } from '../sample/token-id.js';
-import { checkRow } from '../sample/validity.js';
 import type { AutoregressiveOptions } from './autoregressive.js';
 import type { ContextCopy } from './context-copy.js';
 import type { DepthPolicy } from './depth-policy.js';
@@ -348,7 +347,7 @@ export class SpeculativeSequence implements TokenSequence {
     const row = result.logits[0];
     this.#held.replace('trunk', result.state);
     if (!row) throw new PlumblineError('internal_error', 'a closing forward returned no row');
-    checkRow(row, { site: 'final_primary', phase: 'final-primary', step: this.#completionTokens });
+    this.#o.sampler.check(row, { site: 'final_primary', phase: 'final-primary', step: this.#completionTokens });
     this.#pending = undefined;
     this.#stage = { at: 'ended' };
     return [{ kind: 'closed' }];

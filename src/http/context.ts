@@ -22,6 +22,6 @@ export interface ServerContext {
   readonly telemetry: Telemetry;
   /** What /health tells beyond that the server lives. */
   readonly health: () => HealthDetails;
-  /** Whether a failure has made the process unusable. */
-  readonly isBroken: () => boolean;
+  /** How many models a failure has made unusable until the process is started again. */
+  readonly brokenModels: () => number;
 }

@@ -21,6 +21,7 @@ export interface FinishedGeneration {
   readonly cachedTokens: number;
   readonly prefillMs: number;
   readonly decodeMs: number;
+  readonly logitsWarning?: { readonly rows: number } | undefined;
 }
 
 export class Metrics {
@@ -64,6 +65,13 @@ export class Metrics {
     registers: [this.#registry],
   });
 
+  readonly #observedRows = new Counter({
+    name: 'plumbline_observed_non_finite_rows_total',
+    help: 'Rows of finished generations that held NaN, +infinity or nothing finite and were made into tokens by their law',
+    labelNames: ['family', 'model'],
+    registers: [this.#registry],
+  });
+
   /** @param live asked at every scrape. */
   constructor(live: () => LiveFigures) {
     const queue = new Gauge({
@@ -104,6 +112,10 @@ export class Metrics {
     this.#tokens.inc({ model, kind: 'cached' }, usage.cachedTokens);
     this.#tokens.inc({ model, kind: 'completion' }, usage.completionTokens);
     if (usage.completionTokens > 0) this.#perToken.observe({ model }, usage.decodeMs / 1000 / usage.completionTokens);
+  }
+
+  observedRows(family: string, model: string, rows: number): void {
+    this.#observedRows.inc({ family, model }, rows);
   }
 
   nonFiniteRow(family: string, census: LogitsCensus): void {

@@ -1,6 +1,7 @@
 /**
  * The one door to a token id. A row of logits is valid when it has no NaN, no +infinity, and at least one finite entry;
- * -infinity beside a finite winner is a legal mask. Only a row that passed here can make a `TokenId`.
+ * -infinity beside a finite winner is a legal mask. Only here a `TokenId` is made: from a row that passed, or, under a
+ * law that judges no rows, from any row and by a function of its own.
  *
  * Invariants: one pass gives verdict, maximum and arg-max together; the verdict is of the whole row, never of candidates;
  * an invalid row yields a census and nothing else.
@@ -112,6 +113,15 @@ export class ValidRow {
     }
     return id as TokenId;
   }
+}
+
+/**
+ * An id of a row as a token without a verdict on the row: for laws that make a token of any row (`invalidRow` of the
+ * family's laws). @throws PlumblineError internal_error for an id outside the row.
+ */
+export function unjudgedToken(row: LogitsRow, id: number): TokenId {
+  if (Number.isInteger(id) && id >= 0 && id < row.length) return id as TokenId;
+  throw new PlumblineError('internal_error', `a sampler chose id ${id} from a row of ${row.length}`);
 }
 
 /** `ValidRow.check` under the name that the loops use. */

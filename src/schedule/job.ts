@@ -8,6 +8,7 @@
 import { PlumblineError, toPlumblineError } from '../errors.js';
 import type { LanguageModel } from '../engine/model.js';
 import { releaseResult, type Step, type TokenSequence, type Work, type WorkResult } from '../generate/sequence.js';
+import type { LogitsWarning } from '../sample/row-watch.js';
 import { EventQueue } from './event-queue.js';
 import type { FinishReason, GenerationRequest, GenerationUsage } from './request.js';
 import { isFinal, transition, type RequestState } from './request-state.js';
@@ -17,6 +18,8 @@ export interface JobOptions {
   readonly startSequence: (model: LanguageModel) => TokenSequence;
   /** The seed that its sampler draws with. */
   readonly seed: bigint;
+  /** What its sampler saw of rows that another law refuses. */
+  readonly logitsWarning: () => LogitsWarning | undefined;
   /** Milliseconds of a clock that never goes back. */
   readonly now: () => number;
   /** Called once, when the job has ended. */
@@ -130,7 +133,9 @@ export class Job {
         }
         const { text, stop } = this.request.text.push(tokenId);
         this.events.push({ type: 'token', tokenId, text, logprob, topLogprobs });
+        const completedAt = this.request.guide?.completedAt ?? Infinity;
         if (stop !== undefined) this.#finish('stop', stop);
+        else if (this.#completionTokens >= completedAt) this.#finish('stop');
         else if (step.end === 'length') this.#finish('length');
         return;
       }
@@ -153,6 +158,7 @@ export class Job {
     const state = this.#state;
     if (state.phase !== 'decoding') throw new PlumblineError('internal_error', `a ${state.phase} request has no usage`);
     const speculation = this.#sequence?.speculation;
+    const logitsWarning = this.#options.logitsWarning();
     return {
       promptTokens: this.request.promptTokens.length,
       completionTokens: this.completionTokens,
@@ -161,6 +167,7 @@ export class Job {
       decodeMs: this.#options.now() - state.firstTokenAt,
       seed: this.#options.seed,
       ...(speculation && { speculation }),
+      ...(logitsWarning && { logitsWarning }),
     };
   }
 

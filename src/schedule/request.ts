@@ -6,6 +6,8 @@
  */
 import type { LogitsCensus } from '../errors.js';
 import type { SpeculationReport } from '../generate/sequence.js';
+import type { LogitsWarning } from '../sample/row-watch.js';
+import type { SamplingGuide } from '../sample/sampler.js';
 import type { AcceptanceLaw } from '../sample/speculation.js';
 
 /** Sampling fields that a request may leave open; `undefined` takes the next default in line. */
@@ -13,6 +15,7 @@ export interface SamplingOptions {
   readonly temperature?: number | undefined;
   readonly topP?: number | undefined;
   readonly topK?: number | undefined;
+  readonly minP?: number | undefined;
   readonly presencePenalty?: number | undefined;
   readonly frequencyPenalty?: number | undefined;
   /** Non-negative integer below 2^64; bigint so that no digit is lost. */
@@ -40,6 +43,12 @@ export interface TextSink {
 /** off: one token a forward; otherwise the acceptance law of the rounds (sample/speculation.ts). */
 export type SpeculationMode = 'off' | AcceptanceLaw;
 
+/** Watches the tokens of an answer as they are chosen. */
+export interface AnswerGuide extends SamplingGuide {
+  /** How many tokens the answer had when it was complete without a stop token; undefined while it is not. */
+  readonly completedAt?: number | undefined;
+}
+
 export interface GenerationRequest {
   readonly requestId: string;
   /** At least one id, each inside the model's vocabulary. */
@@ -55,6 +64,10 @@ export interface GenerationRequest {
   readonly topLogprobs?: number | undefined;
   /** How to speculate; undefined takes the server's default. */
   readonly speculation?: SpeculationMode | undefined;
+  /** Whether the model reasons first; some laws have other defaults then. */
+  readonly thinking?: boolean | undefined;
+  /** Follows the answer for the sampler, and says when it is complete; fresh for each request. */
+  readonly guide?: AnswerGuide | undefined;
   readonly signal?: AbortSignal | undefined;
   /** Milliseconds from submission, waiting included, after which the request fails with `deadline_exceeded`. */
   readonly timeoutMs?: number | undefined;
@@ -104,6 +117,8 @@ export interface GenerationUsage {
   readonly seed: bigint;
   /** What speculation did, or why it was declined; absent when nobody asked for it. */
   readonly speculation?: SpeculationReport | undefined;
+  /** Rows that held NaN, +infinity or nothing finite and were made into tokens, as the family's law says. */
+  readonly logitsWarning?: LogitsWarning | undefined;
 }
 
 export type { LogitsCensus };

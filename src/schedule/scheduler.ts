@@ -98,6 +98,7 @@ export class Scheduler {
       const job = new Job(request, {
         startSequence: (model) => startSequence(model, request, sampler, this.#options.prefillChunk),
         seed: sampler.seed,
+        logitsWarning: () => sampler.warning,
         now: this.#options.now ?? (() => performance.now()),
         onEnd: (ended) => this.#ended(ended),
       });

@@ -28,7 +28,7 @@ export function testServer(options: Partial<HttpOptions> = {}, model: FakeModel 
     models: [model],
     telemetry: new Telemetry(createLog({ level: 'silent', json: true }), () => ({ running: 0, waiting: 0 })),
     health: () => ({ version: '0.0.0', uptime_s: 1, models: [] }),
-    isBroken: () => false,
+    brokenModels: () => 0,
   };
   const http = createApp(context);
   return {

@@ -1,7 +1,9 @@
 /** The members that every answer and chunk of the OpenAI dialect has, and the `plumbline` block of a finished answer. */
 import { randomUUID } from 'node:crypto';
 import type { FinishEvent, RequestContext } from '../answer.js';
+import type { LogitsWarning } from '../../sample/row-watch.js';
 import type { ServedModel } from '../served-model.js';
+import { wireCensus, type WireCensus } from './census.js';
 import { openAiSpeculation, openAiTimings, type OpenAiSpeculation, type OpenAiTimings } from './usage.js';
 
 export interface AnswerHead<Kind extends string> {
@@ -41,8 +43,19 @@ export interface PlumblineBlock {
   readonly timings: OpenAiTimings;
   /** What speculation did, or why it was not used. */
   readonly speculation: OpenAiSpeculation;
+  /** Rows that were no numbers to choose from and were made into tokens all the same, as the model's law says. */
+  readonly logits_warning?: WireLogitsWarning;
   /** Fields of the request that nothing read. */
   readonly ignored: readonly string[];
+}
+
+export interface WireLogitsWarning {
+  readonly rows: number;
+  readonly first: WireCensus;
+}
+
+function wireLogitsWarning({ rows, first }: LogitsWarning): WireLogitsWarning {
+  return { rows, first: wireCensus(first) };
 }
 
 export function plumblineBlock(
@@ -59,6 +72,7 @@ export function plumblineBlock(
     stop_match: stopMatch ?? null,
     timings: openAiTimings(usage),
     speculation: openAiSpeculation(usage),
+    ...(usage.logitsWarning && { logits_warning: wireLogitsWarning(usage.logitsWarning) }),
     ignored,
   };
 }

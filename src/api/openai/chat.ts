@@ -12,15 +12,19 @@ import type { PartReader, ServedModel } from '../served-model.js';
 import { answerHead, plumblineBlock, type AnswerHead, type PlumblineBlock } from './answer-head.js';
 import { parseChatRequest, type ChatRequest } from './chat-request.js';
 import { chatLogprob, type ChatTokenLogprob } from './logprobs.js';
+import { givenThinkingFields, thinkingWish } from './thinking-fields.js';
 import { openAiUsage, type OpenAiUsage } from './usage.js';
 
 /** Parses, renders, tokenises and checks; throws a PlumblineError before anything is queued. */
 export function prepareChat(body: unknown, context: RequestContext): PreparedGeneration {
   const parsed = parseChatRequest(body);
   const model = findModel(parsed.model, context.models);
-  const { promptTokens, reader } = model.chat.prepare(parsed);
-  const request = planGeneration(model, parsed, promptTokens, 'messages', context);
-  return { model, request, stream: parsed.stream, answer: new ChatAnswer(model, parsed, reader, context) };
+  const { readsThinking = false } = model.chat;
+  const conversation = { ...parsed, thinking: readsThinking ? thinkingWish(parsed.thinkingFields) : undefined };
+  const { promptTokens, reader, ...chat } = model.chat.prepare(conversation);
+  const request = planGeneration(model, parsed, promptTokens, 'messages', context, chat);
+  const ignored = readsThinking ? parsed.ignored : [...parsed.ignored, ...givenThinkingFields(parsed.thinkingFields)];
+  return { model, request, stream: parsed.stream, answer: new ChatAnswer(model, { ...parsed, ignored }, reader, context) };
 }
 
 type ChatFinishReason = 'stop' | 'length' | 'tool_calls';
@@ -82,7 +86,7 @@ class ChatAnswer implements Answer {
   }
 
   end(event: FinishEvent): unknown[] {
-    const parts = [...this.reader.push(event.text), ...this.reader.finish()];
+    const parts = [...this.reader.push(event.text), ...this.reader.finish(event.reason === 'length')];
     const last = parts.map((part) => this.#chunk(this.#take(part)));
     const called = this.#toolCalls.length > 0 && event.reason === 'stop';
     this.#ending = {

@@ -18,8 +18,7 @@ import { AutoregressiveSequence } from '../../generate/autoregressive.js';
 import { createDepthPolicy } from '../../generate/depth-policy.js';
 import { SpeculativeSequence } from '../../generate/speculate.js';
 import { embeddedModelFolder } from '../../http/package-info.js';
-import { CLASS_DEFAULTS } from '../../sample/resolve-sampling.js';
-import { createSampler, createSpeculativeSampler } from '../../sample/sampler.js';
+import { createSampler, createSpeculativeSampler, samplingRules } from '../../sample/sampler.js';
 import type { SpeculativeSampler } from '../../sample/speculation.js';
 import { against, spread, withLimit, type Figure, type PartReport } from '../figures.js';
 import { LENGTHS, type BenchContext } from '../session.js';
@@ -28,7 +27,7 @@ import { promptOf } from '../token-run.js';
 
 const MOST_TOKENS = 96;
 const DEPTHS = [1, 2, 3] as const;
-const GREEDY = { ...CLASS_DEFAULTS, temperature: 0, seed: 0n };
+const GREEDY = { ...samplingRules('mtplx').defaults, temperature: 0, seed: 0n };
 
 interface Prompt {
   readonly kind: string;
@@ -263,6 +262,7 @@ function forcedDrafts(
     penalised: sampler.penalised,
     greedyDrafts: false, // they are what is forced
     next: (row, context) => sampler.next(row, context),
+    check: (row, context) => sampler.check(row, context),
     accept: (window) => sampler.accept(window),
     draft(row, context) {
       const choice = sampler.draft(row, context); // the row is checked and shaped as ever
