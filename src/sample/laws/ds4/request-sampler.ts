@@ -68,6 +68,7 @@ export class Ds4Sampler implements RequestSampler {
 export class Ds4SpeculativeSampler extends Ds4Sampler implements SpeculativeSampler {
   readonly penalised = false;
   readonly acceptance = 'coupled';
+  readonly greedyDrafts = true;
 
   /** The greedy token of the draft head's row. */
   draft(row: Float32Array): DraftChoice {
