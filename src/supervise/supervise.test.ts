@@ -84,8 +84,8 @@ describe('supervise', { skip: absence, concurrency: 3 }, () => {
     const silent = await run(node(`console.log('once'); ${MINUTE}`), { idleMs: 700 });
     assert.deepEqual([silent.report.reason, silent.report.signal], ['idle', 'SIGTERM']);
     assert.ok(silent.report.wallMs >= 700);
-    const talking = `let n = 0; setInterval(() => { console.error(n); if (++n > 8) process.exit(5); }, 250);`;
-    const { report } = await run(node(talking), { idleMs: 1500 });
+    const talking = `let n = 0; setInterval(() => { console.error(n); if (++n > 15) process.exit(5); }, 250);`;
+    const { report } = await run(node(talking), { idleMs: 3000 });
     assert.deepEqual([report.reason, report.exitCode], ['exited', 5]);
   });
 

@@ -15,9 +15,7 @@
  * rows: every row of the call holds n of them, one after the other.
  * Buffers are float32 [rows, width], row-major, at a word offset in the workspace; values are A-rounded where written so.
  */
-
 import { fields, type OpSpec } from './op-spec.js';
-
 export type { FieldKind, OpField, OpSpec } from './op-spec.js';
 export {
   CALL_HEADER,
