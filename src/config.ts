@@ -112,7 +112,11 @@ export const OPTIONS = {
     folders,
     'checkpoint folder, or name=folder; given again, one more model is served (default: the embedded model)',
   ),
-  modelId: row('--model-id <name>', text('a name'), 'name of a single model in API answers (default: the name of the folder)'),
+  modelId: row(
+    '--model-id <name>',
+    text('a name'),
+    'name of a single model in API answers (default: the name of the folder)',
+  ),
   backend: rowWithDefault(
     '--backend <name>',
     choice('auto', 'cpu', 'wasm', 'reference'),

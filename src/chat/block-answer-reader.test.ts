@@ -123,7 +123,10 @@ describe('DSML', () => {
   });
 
   test('a whole block inside unclosed reasoning is accepted, an opening mark alone is not', () => {
-    assert.deepEqual(read(dsml, [`I call it.\n\n${both}`], { start: 'reasoning' }), [reasoning('I call it.'), ...calls]);
+    assert.deepEqual(read(dsml, [`I call it.\n\n${both}`], { start: 'reasoning' }), [
+      reasoning('I call it.'),
+      ...calls,
+    ]);
     const alone = `I would write <${D}tool_calls> and then`;
     assert.deepEqual(read(dsml, [alone], { start: 'reasoning' }), [reasoning(alone)]);
     assert.deepEqual(read(dsml, [`${alone}</think>Yes.`], { start: 'reasoning' }), [reasoning(alone), content('Yes.')]);
@@ -138,10 +141,10 @@ describe('argument pairs', () => {
       ...call(0, 'f', '{"text": "12", "n": 12, "m": "x y"}'),
       ...call(1, 'g', '{}'),
     ]);
-    assert.deepEqual(read(pairs, ['<tool_call>f\n<arg_key>n</arg_key>\n<arg_value>{"a": 1}</arg_value>\n</tool_call> Done.']), [
-      ...call(0, 'f', '{"n": {"a": 1}}'),
-      content(' Done.'),
-    ]);
+    assert.deepEqual(
+      read(pairs, ['<tool_call>f\n<arg_key>n</arg_key>\n<arg_value>{"a": 1}</arg_value>\n</tool_call> Done.']),
+      [...call(0, 'f', '{"n": {"a": 1}}'), content(' Done.')],
+    );
   });
 
   test('lacking only closing tags is completed, other ends are errors, what is no call is content', () => {
@@ -231,7 +234,9 @@ for (const name of ['dsml', 'argument-pairs'] as const) {
         : `Hi\n\n<tool_call>f${pair('a', 'xy')}</tool_call> more`;
     const free =
       name === 'dsml'
-        ? [text.indexOf('xy'), text.indexOf('k"'), text.indexOf('v"')].map((at, i) => [at, at + (i === 0 ? 2 : 1)] as const)
+        ? [text.indexOf('xy'), text.indexOf('k"'), text.indexOf('v"')].map(
+            (at, i) => [at, at + (i === 0 ? 2 : 1)] as const,
+          )
         : [[text.indexOf('xy'), text.indexOf('xy') + 2] as const];
     const openEnd = text.indexOf(dialect.tools.open) + dialect.tools.open.length;
     const closeEnd = text.indexOf(' more');

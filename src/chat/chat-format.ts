@@ -37,8 +37,7 @@ export interface ChatFormatOptions extends Omit<ChatTemplateOptions, 'namedToken
   readonly newCallId?: ((index: number) => string) | undefined;
 }
 
-type ChatTokenizer = Pick<Tokenizer, 'encode'> &
-  Partial<Pick<Tokenizer, 'addedTokenId' | 'tokenBytes' | 'isSpecial'>>;
+type ChatTokenizer = Pick<Tokenizer, 'encode'> & Partial<Pick<Tokenizer, 'addedTokenId' | 'tokenBytes' | 'isSpecial'>>;
 
 /** The template of a checkpoint folder, where it has one. Throws `chat_template_error` when it does not parse. */
 export async function loadTemplate(
@@ -95,7 +94,10 @@ export class ChatFormat {
       const { templateArguments } = conversation;
       const mode = { enable_thinking: thinking !== 'off', thinking: thinking !== 'off' };
       const effort = thinking === 'off' ? {} : { reasoning_effort: thinking };
-      return this.#template.render({ ...conversation, templateArguments: { ...mode, ...effort, ...templateArguments } });
+      return this.#template.render({
+        ...conversation,
+        templateArguments: { ...mode, ...effort, ...templateArguments },
+      });
     }
     if (this.#dialect !== undefined) return this.#dialect.layout(conversation, thinking);
     throw new PlumblineError(

@@ -37,7 +37,13 @@ export function createApp(server: ServerContext): HttpApp {
   let stopping = false;
 
   const health = (authorized: boolean, broken = server.brokenModels()): HealthReport => ({
-    status: stopping ? 'stopping' : models.length > 0 && broken === models.length ? 'broken' : broken > 0 ? 'degraded' : 'ok',
+    status: stopping
+      ? 'stopping'
+      : models.length > 0 && broken === models.length
+        ? 'broken'
+        : broken > 0
+          ? 'degraded'
+          : 'ok',
     ...(authorized ? { ...server.health(), active_requests: active.size, recent_failures: telemetry.receipts } : {}),
   });
   const refuseWhenStopping = (): void => {

@@ -19,9 +19,13 @@ export interface ModelSpec {
 export function modelSpecs({ model, modelId }: Pick<Options, 'model' | 'modelId'>): readonly ModelSpec[] {
   const given = typeof model === 'string' ? [model] : (model ?? [embeddedModelFolder()]);
   if (modelId !== undefined && given.length > 1) {
-    throw new PlumblineError('invalid_option', '--model-id names a single model; of several, write --model name=folder', {
-      param: '--model-id',
-    });
+    throw new PlumblineError(
+      'invalid_option',
+      '--model-id names a single model; of several, write --model name=folder',
+      {
+        param: '--model-id',
+      },
+    );
   }
   const specs = given.map((item) => specOf(item, modelId));
   const twice = specs.find(({ id }, index) => specs.findIndex((other) => other.id === id) !== index);

@@ -197,8 +197,14 @@ function modelHealth(
     paths.push({ path: 'chat template', reason: 'the checkpoint has none; prompts follow the layout of its family' });
   }
   const { temperature, topP, topK } = generation;
-  if (!samplingRules(model.laws.sampler).generationConfig && [temperature, topP, topK].some((value) => value !== undefined)) {
-    paths.push({ path: 'sampling of generation_config.json', reason: 'the sampler law of the model has its own defaults' });
+  if (
+    !samplingRules(model.laws.sampler).generationConfig &&
+    [temperature, topP, topK].some((value) => value !== undefined)
+  ) {
+    paths.push({
+      path: 'sampling of generation_config.json',
+      reason: 'the sampler law of the model has its own defaults',
+    });
   }
   const { speculation } = options;
   if (speculation !== 'off') {

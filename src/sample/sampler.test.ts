@@ -15,10 +15,7 @@ const VOCAB = 64;
 const context = (step: number): RowContext => ({ site: 'ar_step', phase: 'decode', step });
 
 const resolved = (request: SamplingWishes): ResolvedSampling =>
-  resolveSampling(
-    { request, serverFlags: {}, generationConfig: {}, familyDefaults: {} },
-    samplingRules('mtplx'),
-  );
+  resolveSampling({ request, serverFlags: {}, generationConfig: {}, familyDefaults: {} }, samplingRules('mtplx'));
 
 const sampler = (wishes: SamplingWishes, options: Partial<SamplerOptions> = {}): RequestSampler =>
   createSampler('mtplx', resolved({ temperature: 1, topP: 0.95, topK: 20, seed: 7n, ...wishes }), {

@@ -159,11 +159,7 @@ const shape = {
 };
 
 const schema = z.looseObject(shape);
-const KNOWN_FIELDS: ReadonlySet<string> = new Set([
-  ...Object.keys(shape),
-  ...NEUTRAL_FIELD_NAMES,
-  ...THINKING_FIELDS,
-]);
+const KNOWN_FIELDS: ReadonlySet<string> = new Set([...Object.keys(shape), ...NEUTRAL_FIELD_NAMES, ...THINKING_FIELDS]);
 
 type ParsedBody = z.output<typeof schema>;
 type ParsedMessage = z.output<typeof message>;

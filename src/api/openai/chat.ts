@@ -24,7 +24,12 @@ export function prepareChat(body: unknown, context: RequestContext): PreparedGen
   const { promptTokens, reader, ...chat } = model.chat.prepare(conversation);
   const request = planGeneration(model, parsed, promptTokens, 'messages', context, chat);
   const ignored = readsThinking ? parsed.ignored : [...parsed.ignored, ...givenThinkingFields(parsed.thinkingFields)];
-  return { model, request, stream: parsed.stream, answer: new ChatAnswer(model, { ...parsed, ignored }, reader, context) };
+  return {
+    model,
+    request,
+    stream: parsed.stream,
+    answer: new ChatAnswer(model, { ...parsed, ignored }, reader, context),
+  };
 }
 
 type ChatFinishReason = 'stop' | 'length' | 'tool_calls';

@@ -19,7 +19,10 @@ export const THINKING_FIELDS = ['reasoning_effort', 'thinking', 'think'] as cons
 const schema = z.object({
   reasoning_effort: optional(oneOf('none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max')),
   thinking: optional(
-    z.looseObject({ type: oneOf('enabled', 'disabled') }, { error: 'must be {"type": "enabled"} or {"type": "disabled"}' }),
+    z.looseObject(
+      { type: oneOf('enabled', 'disabled') },
+      { error: 'must be {"type": "enabled"} or {"type": "disabled"}' },
+    ),
   ),
   think: optional(flag()),
 });

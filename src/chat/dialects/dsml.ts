@@ -69,7 +69,9 @@ function layout(conversation: Conversation, thinking: ThinkingMode): string {
   const { turns, tools } = conversation;
   const instructions = turns.flatMap(({ role, content = '' }) => (role === 'system' ? [content] : []));
   const head = [...(tools.length > 0 ? [toolText(conversation)] : []), ...instructions].join('\n\n');
-  return [BEGIN, thinking === 'max' ? GREATEST_EFFORT : '', head, ...dialogue(conversation, thinking !== 'off')].join('');
+  return [BEGIN, thinking === 'max' ? GREATEST_EFFORT : '', head, ...dialogue(conversation, thinking !== 'off')].join(
+    '',
+  );
 }
 
 /** The turns behind the instructions, and the opening of the answer. */

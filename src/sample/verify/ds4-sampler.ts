@@ -57,7 +57,8 @@ function judgeSample(line: Fields, check: Checker): void {
   const tokens = line.integers('tokens');
   const states = line.texts('states');
   const draws = line.integers('draws');
-  if (states.length !== tokens.length || draws.length !== tokens.length) line.refuse('tokens', 'as long as states, draws');
+  if (states.length !== tokens.length || draws.length !== tokens.length)
+    line.refuse('tokens', 'as long as states, draws');
   tokens.forEach((token, i) => {
     const before = random.state;
     check.equal(`token ${i}`, chooseId(row, knobs, random, DS4), token);

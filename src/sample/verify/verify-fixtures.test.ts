@@ -7,12 +7,7 @@ import { gzipSync } from 'node:zlib';
 import { PlumblineError } from '../../errors.js';
 import { sigmoidTableF16 } from '../../numerics/gate-tables.js';
 import { Pcg64 } from '../rng/pcg64.js';
-import {
-  formatFixtureReport,
-  verifyFixtureBytes,
-  verifyFixtureFile,
-  verifyFixtures,
-} from './verify-fixtures.js';
+import { formatFixtureReport, verifyFixtureBytes, verifyFixtureFile, verifyFixtures } from './verify-fixtures.js';
 
 const invalid =
   (pattern: RegExp) =>

@@ -66,7 +66,13 @@ function chooseSorted(row: Float32Array, knobs: Ds4Knobs, random: Xorshift64Star
   }
   if (!hasMass(sum)) return best;
   const order = new DescendingIds(row);
-  return walk(() => order.next(), (id) => weightOf(row[id]!, max, knobs.temperature), sum, knobs, random);
+  return walk(
+    () => order.next(),
+    (id) => weightOf(row[id]!, max, knobs.temperature),
+    sum,
+    knobs,
+    random,
+  );
 }
 
 /** The k greatest finite logits, also those below the start of the other scans. */
@@ -79,7 +85,13 @@ function chooseAmongTopK(row: Float32Array, knobs: Ds4Knobs, random: Xorshift64S
   if (!hasMass(sum)) return first;
   let at = 0;
   let taken = 0;
-  return walk(() => ids[at++], () => weights[taken++]!, sum, knobs, random);
+  return walk(
+    () => ids[at++],
+    () => weights[taken++]!,
+    sum,
+    knobs,
+    random,
+  );
 }
 
 /**

@@ -13,7 +13,12 @@ export interface Ds4Constants {
   readonly maskedLogprob: number;
   readonly random: XorshiftConstants;
   /** Knobs that nobody sets; in thinking mode, those that the client does not set. */
-  readonly defaults: { readonly temperature: number; readonly topP: number; readonly topK: number; readonly minP: number };
+  readonly defaults: {
+    readonly temperature: number;
+    readonly topP: number;
+    readonly topK: number;
+    readonly minP: number;
+  };
 }
 
 export const DS4: Ds4Constants = {

@@ -31,15 +31,42 @@ const COLUMNS = [{ temperature: 0 }, {}, { topP: 0.9 }, { topK: 2 }] as const;
 
 /** Row, then the token of each column; a negative number -1 - t is t without a draw. */
 const BAD_ROWS: readonly (readonly [row: readonly number[], tokens: readonly number[]])[] = [
-  [[nan, nan, nan], [-1, -1, -1, -1]],
-  [[-inf, -inf, -inf], [-1, -1, -1, -1]],
-  [[inf, inf, inf], [-1, -1, -1, -1]],
-  [[nan, -inf, 5, 1], [-3, 2, 2, 2]],
-  [[1, inf, 5, inf], [-2, 2, 2, 2]],
-  [[nan, 2, nan, 2], [-2, 1, 1, 1]],
-  [[-2e30, -1.5e30, -inf, nan, -3e30], [-1, -1, -1, 1]],
-  [[-2e30, -2e30, -2e30], [-1, -1, -1, 0]],
-  [[nan, -inf, -2e30, inf, inf, 1, nan, 0, 2], [-4, 7, 8, 8]],
+  [
+    [nan, nan, nan],
+    [-1, -1, -1, -1],
+  ],
+  [
+    [-inf, -inf, -inf],
+    [-1, -1, -1, -1],
+  ],
+  [
+    [inf, inf, inf],
+    [-1, -1, -1, -1],
+  ],
+  [
+    [nan, -inf, 5, 1],
+    [-3, 2, 2, 2],
+  ],
+  [
+    [1, inf, 5, inf],
+    [-2, 2, 2, 2],
+  ],
+  [
+    [nan, 2, nan, 2],
+    [-2, 1, 1, 1],
+  ],
+  [
+    [-2e30, -1.5e30, -inf, nan, -3e30],
+    [-1, -1, -1, 1],
+  ],
+  [
+    [-2e30, -2e30, -2e30],
+    [-1, -1, -1, 0],
+  ],
+  [
+    [nan, -inf, -2e30, inf, inf, 1, nan, 0, 2],
+    [-4, 7, 8, 8],
+  ],
 ];
 
 test('rows that are no numbers give the tokens of the law, and draw where it says', () => {
