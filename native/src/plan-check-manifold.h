@@ -32,6 +32,7 @@ static bool check_mhc_sum(pl_check *c, const int32_t *op) {
                                     !buffer(c, "weights", op[MHC_SUM_WEIGHTS], PL_IN, rows, width))) {
     return false;
   }
+  if (width < 0) return pl_refuse(c, "weightsWidth = %d is negative", width);
   return buffer(c, "residual", op[MHC_SUM_RESIDUAL], PL_IN, rows, times(hidden, streams)) &&
          buffer(c, "out", op[MHC_SUM_OUT], PL_OUT, rows, hidden);
 }
