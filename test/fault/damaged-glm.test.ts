@@ -173,9 +173,9 @@ const DAMAGES: readonly Damage[] = [
     says: /no tensor "model\.layers\.4\.hc_attn_fn"/,
     act: config({
       num_hidden_layers: 5,
-      layer_types: undefined,
-      mlp_layer_types: undefined,
-      indexer_types: undefined,
+      layer_types: ['linear_attention', 'full_attention', 'linear_attention', 'full_attention', 'linear_attention'],
+      mlp_layer_types: ['dense', 'sparse', 'sparse', 'sparse', 'sparse'],
+      indexer_types: ['full', 'full', 'full', 'shared', 'full'],
     }),
   },
   {

@@ -133,7 +133,7 @@ export const GLM_LAWS_TABLE: readonly LawRow[] = [
   },
   {
     site: 'dense MLP and experts: gate',
-    ops: ['swiglu:mlp.gate', 'moeUp:x', 'moeDown:moe.hidden', 'swiglu:moe.gate', 'linear:x>moe.gate'],
+    ops: ['swiglu:mlp.gate', 'moeUp:x', 'moeDown:moe.hidden', 'swiglu:moe.gate'],
     law: 'silu(min(gate, L)) * clamp(up, -L, L), L = swiglu_limit, in dense, routed and shared MLPs',
     source: 'reference',
   },
