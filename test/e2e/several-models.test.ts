@@ -114,6 +114,20 @@ test('an unset seed, 0 among them, is told, and gives the answer again', async (
   assert.equal((await answer(ask('qwen', { seed: 0 }))).plumbline.seed, '0');
 });
 
+test('server flags stand in for what a request does not say, but not while a ds4 model reasons first', async (t) => {
+  const own = await threeFamilies(['deepseek'], {}, { temperature: 0 });
+  t.after(async () => own.end());
+  const differ = async (think: boolean): Promise<boolean> => {
+    const texts = [1, 2, 3].map(async (seed) => {
+      const response = await own.post('/v1/chat/completions', ask('deepseek', { temperature: null, think, seed }));
+      return JSON.stringify(((await response.json()) as Answer).choices);
+    });
+    return new Set(await Promise.all(texts)).size > 1;
+  };
+  assert.equal(await differ(false), false, 'greedy, by the flag');
+  assert.equal(await differ(true), true, 'drawn, by the law');
+});
+
 test('a model that fails does not disturb the others', async (t) => {
   const own = await threeFamilies(['qwen', 'glm']);
   t.after(async () => own.end());
