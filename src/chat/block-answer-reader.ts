@@ -8,7 +8,8 @@
  */
 import { PlumblineError } from '../errors.js';
 import type { AnswerPart, ToolDefinition } from './conversation.js';
-import { partialMark, type AnswerPartReader, type ChatDialect, type ToolBlock } from './dialects/dialect.js';
+import type { AnswerPartReader, ChatDialect, ToolBlock } from './dialects/dialect.js';
+import { partialMarks } from './partial-mark.js';
 import type { WrittenToolCall } from './tool-call.js';
 
 export interface BlockReaderOptions {
@@ -110,14 +111,15 @@ export class BlockAnswerReader implements AnswerPartReader {
         return false;
       }
     }
-    if (end < 0) return this.#giveOut('reasoning', ended ? 0 : this.#held([close, ...this.#openings()]));
+    if (end < 0)
+      return this.#giveOut('reasoning', ended ? 0 : partialMarks(this.#unread, [close, ...this.#openings()]));
     this.#emit('reasoning', this.#unread.slice(0, end));
     return this.#goOn(this.#unread.slice(end + close.length), 'content');
   }
 
   #content(ended: boolean): boolean {
     const opened = this.#mark();
-    if (opened < 0) return this.#giveOut('content', ended ? 0 : this.#held(this.#openings()));
+    if (opened < 0) return this.#giveOut('content', ended ? 0 : partialMarks(this.#unread, this.#openings()));
     this.#emit('content', withoutGap(this.#unread.slice(0, opened)));
     this.#block = this.dialect.tools.begin(this.options.tools);
     this.#pushed = this.dialect.tools.open.length;
@@ -176,10 +178,6 @@ export class BlockAnswerReader implements AnswerPartReader {
     this.#unread = unread;
     this.#state = state;
     return true;
-  }
-
-  #held(marks: readonly string[]): number {
-    return Math.max(0, ...marks.map((mark) => partialMark(this.#unread, mark)));
   }
 
   /** Gives out all of the unread text but its last `held` characters; there is nothing more to decide then. */

@@ -15,22 +15,11 @@ import {
   type ThreeFamilies,
   type TinyModel,
 } from '../support/three-families.js';
+import { invalidRows, type InvalidRow } from '../support/invalid-rows.js';
 
-interface Plant {
-  readonly name: string;
-  readonly fill: (row: Float32Array) => void;
-  readonly nan: number;
-  readonly inf: number;
-}
+const PLANTS = invalidRows(VOCABULARY);
 
-const PLANTS: readonly Plant[] = [
-  { name: 'R1: all NaN', fill: (row) => row.fill(NaN), nan: VOCABULARY, inf: 0 },
-  { name: 'R2: +infinity, then zeros', fill: (row) => row.fill(0).fill(Infinity, 0, 1), nan: 0, inf: 1 },
-  { name: 'R3: one NaN, then zeros', fill: (row) => row.fill(0).fill(NaN, 0, 1), nan: 1, inf: 0 },
-  { name: 'R4: all -infinity', fill: (row) => row.fill(-Infinity), nan: 0, inf: VOCABULARY },
-];
-
-let planted: { readonly fill: Plant['fill']; readonly step: number } | undefined;
+let planted: { readonly fill: InvalidRow['fill']; readonly step: number } | undefined;
 const rowHook: TestSeams['rowHook'] = (row, { step }) => {
   assert.equal(row.length, VOCABULARY);
   if (planted?.step === step) planted.fill(row);
@@ -74,7 +63,7 @@ async function answer(body: object): Promise<Body> {
 }
 
 /** The token that the law takes from a planted first row. */
-function lawToken({ fill }: Plant, settings: Record<string, number>): number {
+function lawToken({ fill }: InvalidRow, settings: Record<string, number>): number {
   const row = new Float32Array(VOCABULARY);
   fill(row);
   const { temperature = 1, top_p: topP = 1, top_k: topK = 0, min_p: minP = 0.05 } = settings;

@@ -4,42 +4,21 @@
  * (folders, headers, shards) is judged in damaged-checkpoints.test.ts.
  */
 import assert from 'node:assert/strict';
-import { appendFileSync, readdirSync, truncateSync, writeFileSync } from 'node:fs';
+import { appendFileSync, truncateSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { ReferenceBackend } from '../../src/engine/backends/reference/reference.js';
-import { PlumblineError, type ErrorCode } from '../../src/errors.js';
-import { loadModel } from '../../src/families/load.js';
+import {
+  damageTools,
+  MODEL_FILE,
+  openDescriptors,
+  openFolder,
+  testDamages,
+  type Damage,
+} from '../support/damaged-folders.js';
 import { temporaryFolder } from '../support/repository.js';
-import { writeJson } from '../support/write-checkpoint.js';
 import { glmTensors, tinyGlmConfig, writeGlmCheckpoint } from '../support/write-glm.js';
-import { encodeSafetensors, type TensorData } from '../support/write-safetensors.js';
 
-const MODEL = 'model.safetensors';
-
-interface Damage {
-  readonly what: string;
-  readonly code: ErrorCode;
-  /** What the message must say. */
-  readonly says: RegExp;
-  readonly act: (dir: string) => void;
-}
-
-/** Rewrite model.safetensors with other tensors, well formed. */
-function replace(change: (tensors: TensorData[]) => TensorData[]) {
-  return (dir: string): void => writeFileSync(join(dir, MODEL), encodeSafetensors(change(glmTensors())));
-}
-
-const without = (name: string) => replace((tensors) => tensors.filter((tensor) => tensor.name !== name));
-
-function alter(name: string, change: (tensor: TensorData) => TensorData | TensorData[]) {
-  return replace((tensors) => tensors.flatMap((tensor) => (tensor.name === name ? change(tensor) : [tensor])));
-}
-
-const reshape = (name: string, shape: readonly number[]) => alter(name, (tensor) => ({ ...tensor, shape }));
-
-const config = (overrides: Record<string, unknown>) => (dir: string) =>
-  writeJson(dir, 'config.json', tinyGlmConfig(overrides));
+const { alter, without, reshape, config } = damageTools(glmTensors, tinyGlmConfig);
 
 const LAYER = 'model.layers';
 
@@ -48,13 +27,13 @@ const DAMAGES: readonly Damage[] = [
     what: 'weights cut inside the data',
     code: 'safetensors_invalid',
     says: /ends at byte \d+ of the data/,
-    act: (dir) => truncateSync(join(dir, MODEL), 30_000),
+    act: (dir) => truncateSync(join(dir, MODEL_FILE), 30_000),
   },
   {
     what: 'weights with a rest',
     code: 'safetensors_invalid',
     says: /7 bytes after the last tensor/,
-    act: (dir) => appendFileSync(join(dir, MODEL), 'a rest.'),
+    act: (dir) => appendFileSync(join(dir, MODEL_FILE), 'a rest.'),
   },
   {
     what: 'no embedding under either root',
@@ -181,7 +160,7 @@ const DAMAGES: readonly Damage[] = [
   {
     what: 'float8 weights of a configuration that does not say so',
     code: 'config_unsupported',
-    says: /tensor "model\.layers\.1\.self_attn\.o_proj\.weight" is F8_E4M3; an FP8 release .* use the bfloat16 release/,
+    says: /tensor "model\.layers\.1\.self_attn\.o_proj\.weight" is F8_E4M3; an FP8 release .* use the release with bfloat16 weights/,
     act: alter(`${LAYER}.1.self_attn.o_proj.weight`, (tensor) => [
       { ...tensor, dtype: 'F8_E4M3', bytes: tensor.bytes.subarray(0, tensor.bytes.length / 2) },
     ]),
@@ -189,7 +168,7 @@ const DAMAGES: readonly Damage[] = [
   {
     what: 'float4 experts of a configuration that does not say so',
     code: 'config_unsupported',
-    says: /experts\.0\.up_proj\.weight" is F4; an FP4 release .* use the bfloat16 release/,
+    says: /experts\.0\.up_proj\.weight" is F4; an FP4 release .* use the release with bfloat16 weights/,
     act: alter(`${LAYER}.1.mlp.experts.0.up_proj.weight`, (tensor) => [
       { ...tensor, dtype: 'F4', bytes: tensor.bytes.subarray(0, tensor.bytes.length / 4) },
     ]),
@@ -202,45 +181,8 @@ const DAMAGES: readonly Damage[] = [
   },
 ];
 
-/** Open descriptors of this process; 0 where the system does not say. */
-function openDescriptors(): number {
-  try {
-    return readdirSync('/proc/self/fd').length;
-  } catch {
-    return 0;
-  }
-}
-
-async function open(dir: string): Promise<void> {
-  const backend = new ReferenceBackend();
-  const options = { dir, id: 'damaged', backend, dtype: 'auto', gatePolicy: 'strict' as const };
-  try {
-    const { model } = await loadModel({ ...options, maxRows: 4, sequences: 1 });
-    await model.close();
-  } finally {
-    assert.equal(backend.memory().allocated, 0, 'all memory is given back');
-  }
-}
-
 describe('a damaged GLM folder is refused by name', () => {
-  for (const { what, code, says, act } of DAMAGES) {
-    test(what, async (t) => {
-      const dir = temporaryFolder(t, 'damaged');
-      writeGlmCheckpoint(dir);
-      act(dir);
-      const before = openDescriptors();
-      const started = performance.now();
-      await assert.rejects(open(dir), (error) => {
-        assert.ok(error instanceof PlumblineError, String(error));
-        assert.equal(error.code, code, error.message);
-        assert.match(error.message, says);
-        assert.ok(error.message.length < 600, 'the message is short');
-        return true;
-      });
-      assert.ok(performance.now() - started < 5000, 'it was found in bounded time');
-      assert.equal(openDescriptors(), before, 'all descriptors are closed');
-    });
-  }
+  testDamages(DAMAGES, writeGlmCheckpoint);
 });
 
 test('the undamaged folder opens, with and without parts that are not served', async (t) => {
@@ -248,7 +190,7 @@ test('the undamaged folder opens, with and without parts that are not served', a
     const dir = temporaryFolder(t, 'whole');
     writeGlmCheckpoint(dir, { extras });
     const before = openDescriptors();
-    await open(dir);
+    await openFolder(dir);
     assert.equal(openDescriptors(), before);
   }
 });

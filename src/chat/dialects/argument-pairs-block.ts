@@ -6,7 +6,8 @@
  */
 import type { ToolDefinition } from '../conversation.js';
 import type { WrittenToolCall } from '../tool-call.js';
-import { endsInsideMark, guardMark, partialMark, skipSpace, type ToolBlock } from './dialect.js';
+import { partialMark } from '../partial-mark.js';
+import { endsInsideMark, guardMark, skipSpace, type ToolBlock } from './dialect.js';
 import { argumentsText, isJson } from './dsml-block.js';
 
 export const PAIRS = {

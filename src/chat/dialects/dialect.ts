@@ -55,14 +55,6 @@ export interface AnswerPartReader {
   finish(cut: boolean): readonly AnswerPart[];
 }
 
-/** The longest suffix of `text`, at least `least` long, that is a proper prefix of `mark`: its length, or 0. */
-export function partialMark(text: string, mark: string, least = 1): number {
-  for (let length = Math.min(mark.length - 1, text.length); length >= least; length--) {
-    if (mark.startsWith(text.slice(text.length - length))) return length;
-  }
-  return 0;
-}
-
 /** Whether the text from `at` to its end is a proper prefix of `mark`. */
 export function endsInsideMark(text: string, at: number, mark: string): boolean {
   return text.length - at < mark.length && mark.startsWith(text.slice(at));

@@ -7,7 +7,8 @@
  * A missing closing tag of a call inside the block is forgiven, as one at its end is.
  */
 import type { WrittenToolCall } from '../tool-call.js';
-import { endsInsideMark, guardMark, partialMark, skipSpace, type ToolBlock } from './dialect.js';
+import { partialMark } from '../partial-mark.js';
+import { endsInsideMark, guardMark, skipSpace, type ToolBlock } from './dialect.js';
 
 const NAME = '｜DSML｜';
 export const DSML = {

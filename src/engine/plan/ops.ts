@@ -17,15 +17,7 @@
  */
 import { fields, type OpSpec } from './op-spec.js';
 export type { FieldKind, OpField, OpSpec } from './op-spec.js';
-export {
-  CALL_HEADER,
-  CALL_HEADER_WORDS,
-  PLAN_HEADER,
-  PLAN_HEADER_WORDS,
-  PLAN_MAGIC,
-  PLAN_VERSION,
-  SEQUENCE_RECORD_WORDS,
-} from './encoding.js';
+export * from './encoding.js';
 
 export const OPS = {
   embed: {

@@ -149,7 +149,10 @@ test('numbers that break a rule are refused by name', () => {
 test('quantised releases are refused by what they are', () => {
   const quantised = (quantization_config: Json, says: RegExp): void =>
     assertRefused({ quantization_config }, 'config_unsupported', says);
-  quantised({ quant_method: 'fp8', fmt: 'e4m3', weight_block_size: [128, 128] }, /an FP8 release .* bfloat16 release/);
+  quantised(
+    { quant_method: 'fp8', fmt: 'e4m3', weight_block_size: [128, 128] },
+    /an FP8 release .* release with bfloat16 weights/,
+  );
   quantised({ quant_method: 'mxfp4' }, /an FP4 release keeps 4-bit float weights/);
   quantised({ quant_method: 'compressed-tensors', format: 'nvfp4-pack-quantized' }, /an FP4 release/);
   quantised({ quant_method: 'gptq', bits: 4 }, /reading quantised weights is missing here/);
