@@ -2,7 +2,7 @@
  * The held-out questions of the embedded model, asked through the HTTP API: the share of greedy answers that begin with
  * the right first sentence (its first 40 characters, or all of a shorter one), as the model card counts it.
  *
- *   node dist/bench/heldout-questions.js [--dtype f32|bf16] [--backend cpu|wasm|reference]
+ *   npm run bench -- heldout-questions [--dtype f32|bf16] [--backend cpu|wasm|reference]
  */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,11 +1,11 @@
 /**
- * What one sampled token costs on the host at a real vocabulary size: node dist/bench/sampler.js [vocab] [steps]
+ * What one sampled token costs on the host at a real vocabulary size: npm run bench -- sampler [vocab] [steps]
  *
  * Rows look like a model's: normal noise with a few confident tokens. One generator seed, so runs compare.
  */
 import { Pcg64 } from '../src/sample/rng/pcg64.js';
 import { resolveSampling } from '../src/sample/resolve-sampling.js';
-import { createSampler } from '../src/sample/sampler.js';
+import { createSampler, samplingRules } from '../src/sample/sampler.js';
 
 const vocabSize = Number(process.argv[2] ?? 248320);
 const steps = Number(process.argv[3] ?? 40);
@@ -34,7 +34,15 @@ const CASES = [
 const sample = rows(4);
 for (const { name, ...wishes } of CASES) {
   for (const topLogprobs of name === 'greedy' ? [undefined, 20] : [undefined]) {
-    const settings = resolveSampling({ ...wishes, seed: 7n }, {}, {}, { temperature: 1, topP: 0.95, topK: 20 });
+    const settings = resolveSampling(
+      {
+        request: { ...wishes, seed: 7n },
+        serverFlags: {},
+        generationConfig: {},
+        familyDefaults: { temperature: 1, topP: 0.95, topK: 20 },
+      },
+      samplingRules('mtplx'),
+    );
     const sampler = createSampler('mtplx', settings, { vocabSize, topLogprobs });
     const next = (step: number): void =>
       void sampler.next(sample[step % sample.length]!, { site: 'bench', phase: 'decode', step });

@@ -2,7 +2,7 @@
  * Whether speculation changes a text: every held-out question and acceptance prompt of the embedded model, plain against
  * speculative, greedy at every depth with and without context copy, and coupled at temperature 0.7 with five seeds.
  *
- *   node dist/bench/speculation-identity.js [--gate-policy uniform|strict] [--dtype bf16|f32] [--questions N] [--seeds N]
+ *   npm run bench -- speculation-identity [--gate-policy uniform|strict] [--dtype bf16|f32] [--questions N] [--seeds N]
  *
  * Under `uniform` no text may differ (exit status 1 if one does); under `strict` the number of differing texts and the
  * first differing token of each are printed.
@@ -14,10 +14,10 @@ import { prepareChat } from '../src/api/openai/chat.js';
 import { resolveOptions } from '../src/config.js';
 import { AutoregressiveSequence } from '../src/generate/autoregressive.js';
 import { createSequence } from '../src/generate/choose-sequence.js';
+import { singleModel } from '../src/http/model-specs.js';
 import { openModel } from '../src/http/open-model.js';
 import { embeddedModelFolder } from '../src/http/package-info.js';
-import { CLASS_DEFAULTS } from '../src/sample/resolve-sampling.js';
-import { createSampler, createSpeculativeSampler } from '../src/sample/sampler.js';
+import { createSampler, createSpeculativeSampler, samplingRules } from '../src/sample/sampler.js';
 import { runTimed } from '../src/bench/timed-sequence.js';
 
 const { values } = parseArgs({
@@ -32,7 +32,8 @@ const gatePolicy = values['gate-policy'] === 'strict' ? 'strict' : 'uniform';
 const dtype = values.dtype === 'f32' ? 'f32' : 'bf16';
 const MOST_TOKENS = 96;
 
-const opened = await openModel({ ...resolveOptions({ gatePolicy, dtype, parallel: 1, logLevel: 'silent' }) });
+const options = resolveOptions({ gatePolicy, dtype, parallel: 1, logLevel: 'silent' });
+const opened = await openModel(singleModel(options), options);
 const { model } = opened.loaded;
 const stopTokenIds = opened.served.stopTokenIds;
 const folder = embeddedModelFolder();
@@ -57,7 +58,7 @@ const rowDtype = dtype === 'bf16' ? 'bf16' : 'f32';
 const shape = { vocabSize: model.vocabSize, rowDtype } as const;
 
 async function plain(promptTokens: readonly number[], temperature: number, seed: bigint): Promise<readonly number[]> {
-  const sampler = createSampler('mtplx', { ...CLASS_DEFAULTS, temperature, seed }, shape);
+  const sampler = createSampler('mtplx', { ...samplingRules('mtplx').defaults, temperature, seed }, shape);
   const options = { promptTokens, maxTokens: MOST_TOKENS, stopTokenIds, sampler };
   return (await runTimed(model, new AutoregressiveSequence(model.newState(), options))).tokens;
 }
@@ -69,7 +70,7 @@ async function speculative(
   draftDepth: number,
   contextCopy: boolean,
 ): Promise<readonly number[]> {
-  const settings = { ...CLASS_DEFAULTS, temperature, seed };
+  const settings = { ...samplingRules('mtplx').defaults, temperature, seed };
   const sampler = createSpeculativeSampler('mtplx', settings, { ...shape, acceptance: 'coupled' });
   const options = { promptTokens, maxTokens: MOST_TOKENS, stopTokenIds, sampler };
   return (await runTimed(model, createSequence(model, options, { draftDepth, depthPolicy: 'off', contextCopy })))

@@ -1,5 +1,5 @@
 /**
- * What the matrix kernels of the wasm backend reach beside what its threads can read: node dist/bench/wasm-kernels.js
+ * What the matrix kernels of the wasm backend reach beside what its threads can read: npm run bench -- wasm-kernels
  *
  * Weights are larger than the caches and walked from one end to the other, so a product of one row is bound by memory; one
  * of 128 rows is bound by arithmetic. Figures are the medians of 15 rounds after 5, best in brackets.

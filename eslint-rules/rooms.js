@@ -22,6 +22,7 @@ export const ROOMS = [
   'weights',
   'sessions',
   'observe',
+  'supervise',
   'errors',
 ];
 

@@ -1,6 +1,7 @@
 /**
  * Writes the doc pages that are made from the sources: docs/errors.md from the table in src/errors.ts, docs/options.md
- * from the table in src/config.ts, docs/laws.md from the law table of the Qwen families.
+ * from the table in src/config.ts, docs/laws.md from the law table of the Qwen families, docs/laws-*.md from those of
+ * the others.
  *
  * Invariants: a page holds nothing that its table does not say; --check changes nothing and fails, naming the page,
  * when a page is not what this script would write. Needs a compiled dist/ (npm run build:ts).
@@ -91,6 +92,36 @@ function lawsPage(laws, { phases, lowering, site }) {
   return lines.join('\n');
 }
 
+/** The page of a family that has one activation law and no gates. */
+function plainLawsPage(title, source, intro, laws) {
+  const lines = [
+    `# Numeric laws of ${title}`,
+    '',
+    `<!-- Made by scripts/gen-docs.mjs from ${source}; change the table there, then run npm run docs. -->`,
+    '',
+    ...intro,
+    '',
+    '| site | ops | order and rounding | source |',
+    '|---|---|---|---|',
+    ...laws.map((row) => {
+      const ops = [...new Set(row.ops.map((op) => `\`${op.split(':')[0]}\``))].join(', ');
+      return `| ${[row.site, ops, row.law.replaceAll('|', '\\|'), row.source].join(' | ')} |`;
+    }),
+    '',
+  ];
+  return lines.join('\n');
+}
+
+/** What all of them have in common; `why` is why there is no bfloat16 law. */
+const float32Only = (why) => [
+  'Activations are float32 (`f32`, which `--dtype auto` means) on the weights as they are stored; there is no bfloat16 law,',
+  `because ${why}. Every operation`,
+  'is one float32 operation in the written order. Dot products follow the lane law (sixteen lanes, lane j takes k = j mod 16',
+  'in ascending order by fused multiply-add, then a fixed tree; the wasm backend multiplies, then adds). exp is one written',
+  'float32 polynomial (`src/numerics/exp.ts`). Nothing depends on the phase of a forward. The exact arithmetic of each op',
+  'stands in `src/engine/plan/ops.ts`; a test finds a row of this page for every op of every plan.',
+];
+
 function optionsPage(options) {
   const shown = (value) => {
     if (value === undefined || (Array.isArray(value) && value.length === 0)) return '';
@@ -131,6 +162,18 @@ const pages = {
     lowering: phaseLowering,
     site: siteLowering,
   }),
+  'docs/laws-deepseek.md': plainLawsPage(
+    'DeepSeek V4',
+    'src/families/deepseek/law-table.ts',
+    float32Only('the reference of this family has no working bfloat16 forward to take rounding points from'),
+    (await compiled('families/deepseek/law-table.js')).DEEPSEEK_LAWS_TABLE,
+  ),
+  'docs/laws-glm.md': plainLawsPage(
+    'GLM',
+    'src/families/glm/law-table.ts',
+    float32Only('nothing published judges a bfloat16 forward of this family'),
+    (await compiled('families/glm/law-table.js')).GLM_LAWS_TABLE,
+  ),
   'docs/errors.md': errorsPage((await compiled('errors.js')).ERRORS),
   'docs/options.md': optionsPage((await compiled('config.js')).OPTIONS),
 };

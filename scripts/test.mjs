@@ -1,26 +1,30 @@
 /**
- * Builds the sources and runs their tests with `node --test`.
+ * Builds the sources and runs their tests with `node --test`, under limits of memory and time.
  *
  * Invariants: a type error fails before any test runs; the list of tests comes from the sources, so that a stale file in
  * dist/ is never run and a test that was not emitted is an error; what native or wasm artefact is missing is said before
- * the tests run; node's own report is passed through and its exit status is ours.
+ * the tests run; node's own report is passed through and its exit status is ours, and nothing is printed after its
+ * closing lines, unless a limit was passed or something was left running: then that is ended, and told.
  *
  * node scripts/test.mjs [FILTER...] [--no-build] [--OPTION...]
  *   FILTER      part of a source path (`src/sample`, `accept.test`); several are alternatives; none: every test
  *   --no-build  take dist/ as it is
  *   --OPTION    handed to `node --test`, e.g. --test-name-pattern=penalties
  */
-import { spawn, spawnSync } from 'node:child_process';
+import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { listFiles } from './lib/files.mjs';
+import { runSupervised } from './lib/supervised.mjs';
 
 const root = resolve(dirname(fileURLToPath(import.meta.url)), '..');
 /** Two files at a time: the engine's own tests use two threads each. */
 const concurrency = 2;
 /** On Node 20 this bounds a whole test file, which is what must not hang; a single test can set its own. */
 const fileTimeoutMs = 300_000;
+/** Far above what the tests need, and below what makes a machine useless. Silence: longer than any one file may take. */
+const limits = { memoryMib: 8192, idleS: (2 * fileTimeoutMs) / 1000, totalS: 3600 };
 
 const options = process.argv.slice(2).filter((arg) => arg.startsWith('--') && arg !== '--no-build');
 const filters = process.argv.slice(2).filter((arg) => !arg.startsWith('--'));
@@ -75,9 +79,4 @@ const args = [
   ...options,
   ...files,
 ];
-const child = spawn(process.execPath, args, { cwd: root, stdio: 'inherit' });
-for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => child.kill(signal));
-child.on('exit', (code, signal) => {
-  process.exitCode = code ?? 1;
-  if (signal) console.error(`plumbline test: node --test ended by ${signal}`);
-});
+runSupervised(root, args, { ...limits, report: join(root, 'dist', 'test-run.json') });

@@ -15,6 +15,8 @@ export interface Kind<T> {
   isValid(value: unknown): value is T;
   /** undefined when the text is not of this kind. */
   fromText(text: string): T | undefined;
+  /** Whether the flag may be given again, to add to what it gave before. */
+  readonly collects?: boolean;
 }
 
 const number = (low: number, high: number): Kind<number> => ({
@@ -49,6 +51,17 @@ const list = (what: string): Kind<readonly string[]> => ({
     Array.isArray(value) && value.every((item) => typeof item === 'string' && item !== ''),
   fromText: (given) => given.split(',').map((item) => item.trim()),
 });
+
+/** Checkpoint folders: the flag is repeated, the variable separated by commas; a library may give a single text. */
+const folders: Kind<string | readonly string[]> = {
+  rule: 'a checkpoint folder, or name=folder',
+  isValid: (value): value is string | readonly string[] => {
+    const items: readonly unknown[] = Array.isArray(value) ? value : [value];
+    return items.length > 0 && items.every((item) => typeof item === 'string' && /^(?:[^=/]+=)?[^=]/.test(item));
+  },
+  fromText: (given) => given.split(',').map((item) => item.trim()),
+  collects: true,
+};
 
 const seed: Kind<bigint> = {
   rule: 'an integer from 0 to 18446744073709551615',
@@ -94,8 +107,16 @@ const MOST = Number.MAX_SAFE_INTEGER;
 
 export const OPTIONS = {
   // ---- model and machine ----
-  model: row('--model <dir>', text('a checkpoint folder'), 'checkpoint folder (default: the embedded model)'),
-  modelId: row('--model-id <name>', text('a name'), 'name in API answers (default: the name of the folder)'),
+  model: row(
+    '--model <dir>',
+    folders,
+    'checkpoint folder, or name=folder; given again, one more model is served (default: the embedded model)',
+  ),
+  modelId: row(
+    '--model-id <name>',
+    text('a name'),
+    'name of a single model in API answers (default: the name of the folder)',
+  ),
   backend: rowWithDefault(
     '--backend <name>',
     choice('auto', 'cpu', 'wasm', 'reference'),
@@ -241,6 +262,22 @@ export const OPTIONS = {
     10,
     'longest silence of a stream before a comment is sent; 0: no comments',
   ),
+  // ---- limits of a supervised command ----
+  memoryMib: rowWithDefault(
+    '--memory-mib <n>',
+    number(0, 2 ** 33),
+    0,
+    'most memory that the command and its descendants may hold together; 0: no limit',
+  ),
+  idleS: rowWithDefault(
+    '--idle-s <n>',
+    number(0, MOST),
+    0,
+    'longest time without output of the command on stdout or stderr; 0: no limit',
+  ),
+  totalS: rowWithDefault('--total-s <n>', number(0, MOST), 0, 'longest time of the command; 0: no limit'),
+  graceS: rowWithDefault('--grace-s <n>', number(0, 3600), 5, 'time between the SIGTERM and the SIGKILL that end it'),
+  report: row('--report <file>', text('a file name'), 'file for the report of the run, as one JSON object'),
   // ---- output ----
   logLevel: rowWithDefault(
     '--log-level <level>',

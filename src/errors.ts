@@ -98,6 +98,10 @@ export const ERRORS = {
     'A row of logits held NaN, +infinity, or no finite entry. No token was made from it; the request failed and all cached state of its session was dropped.',
     'session',
   ),
+  tool_call_unterminated: server(
+    'The answer ended inside a tool call, so that there is neither a call nor a text to give; raise max_tokens or ask again.',
+    'nothing',
+  ),
   internal_error: server('A fault of plumbline itself; please report it with the request id.', 'request'),
   invalid_distribution: server(
     'A sampling distribution was built from negative or mismatched entries: a programming error.',
@@ -174,6 +178,11 @@ export const ERRORS = {
     'A session could not be taken in: no room within the budget or on the disk, or it failed here since it was written; the message has the reason.',
     'nothing',
   ),
+  supervise_unavailable: request(
+    400,
+    'This system cannot hold a limit that `supervise` was asked for; the message says which and why. Nothing was started.',
+  ),
+  command_not_started: request(400, 'The command given to `supervise` could not be started; the message says why.'),
   address_in_use: request(400, 'The host and port are taken; choose another --port.'),
 } as const satisfies Record<string, ErrorRow>;
 

@@ -63,7 +63,7 @@ napi_value pl_js_free_plan(napi_env env, napi_callback_info info) {
   return NULL;
 }
 
-/* (backend, plan, workspace address, call address) -> Promise<'done' | 'cancelled'> */
+/* (backend, plan, workspace address, call address, followed) -> Promise<'done' | 'cancelled'> */
 napi_value pl_js_execute(napi_env env, napi_callback_info info) {
   napi_value argv[MOST_ARGUMENTS], promise;
   int64_t workspace, block;
@@ -90,6 +90,7 @@ napi_value pl_js_execute(napi_env env, napi_callback_info info) {
     free(job);
     return fail(env, "backend_failed", error);
   }
+  if (napi_get_value_bool(env, argv[4], &job->followed) != napi_ok) job->followed = false;
   job->entry = entry;
   job->workspace = (float *)(uintptr_t)workspace;
   if (napi_create_promise(env, &job->deferred, &promise) != napi_ok) {

@@ -38,7 +38,7 @@ static void *drive(void *argument) {
     job->outcome = pl_execute(b->executor, job->entry->plan, &job->call, job->workspace);
     pthread_mutex_lock(&b->mutex);
     append(&b->finished, job);
-    if (!b->stop) napi_call_threadsafe_function(b->notify, NULL, napi_tsfn_nonblocking);
+    if (!b->stop && !(job->followed && b->queue.first)) napi_call_threadsafe_function(b->notify, NULL, napi_tsfn_nonblocking);
   }
   pthread_mutex_unlock(&b->mutex);
   return NULL;

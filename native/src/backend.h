@@ -35,6 +35,7 @@ typedef struct pl_job {
   float *workspace;
   napi_deferred deferred;
   pl_outcome outcome;
+  bool followed; /* another job comes at once: its end tells of both */
   struct pl_job *next;
 } pl_job;
 
@@ -59,7 +60,8 @@ struct pl_backend {
   struct pl_backend **slot; /* where the thread-safe function finds the backend; empty once it has ended */
 };
 
-/* Starts the driver and helpers; NULL when they cannot be had. `notify` is called whenever a job has finished. */
+/* Starts the driver and helpers; NULL when they cannot be had. `notify` is called whenever a job has finished,
+ * unless the job is `followed` by one that waits already: then with that one. */
 pl_backend *pl_backend_new(const pl_kernels *kernels, int threads, double shared_work, napi_threadsafe_function notify);
 /* Hands a job to the driver. */
 void pl_backend_submit(pl_backend *backend, pl_job *job);

@@ -9,9 +9,10 @@
 
 enum {
   STREAM_ROWS = 4, /* rows of one stream tile */
+  MOST_TILE = 16,  /* rows by outs of one tile */
   STREAM_MOST = VF_LANES == 16 ? 16 : 8,
   STREAM_BYTES = 32768, /* weights that several groups of rows walk one after the other, from the first-level cache */
-  PREFETCH_BYTES = 768,
+  PREFETCH_BYTES = 768, /* for one row; several rows keep the core busy longer, and look further ahead */
 };
 
 /* Rows of weights, `k` elements each, one after the other. */
@@ -32,26 +33,20 @@ INLINE f32x16 v_load_weight_part(const int dtype, const uint8_t *p, int64_t i, i
   return v_load_f16_part((const uint16_t *)p + i, n);
 }
 
-/*
- * The lanes of `nr` rows by `no` outs, to lanes[(r * stride + o) * 16]; all three leading arguments are constants at
- * every call.
- */
+/* The lanes of `nr` rows by `no` outs, to acc[r * no + o]; all three leading arguments are constants at every call. */
 INLINE void stream_tile(const int dtype, const int nr, const int no, const float *const *x, const uint8_t *w,
-                        int64_t row_bytes, int64_t k, float *lanes, int64_t stride) {
-  f32x16 acc[STREAM_ROWS][8];
+                        int64_t row_bytes, int64_t k, f32x16 *acc) {
   UNROLL
-  for (int r = 0; r < nr; r++) {
-    UNROLL
-    for (int o = 0; o < no; o++) acc[r][o] = v_zero();
-  }
+  for (int i = 0; i < nr * no; i++) acc[i] = v_zero();
   const int64_t size = dtype == DTYPE_F32 ? 4 : 2;
   const int64_t whole = k & ~(int64_t)15;
+  const int64_t distance = nr > 1 ? 2 * PREFETCH_BYTES : PREFETCH_BYTES;
   /*
-   * Within a row the line PREFETCH_BYTES ahead; near its end the head of the same row of the next tile, and where rows
+   * Within a row the line `distance` ahead; near its end the head of the same row of the next tile, and where rows
    * are short as far ahead as the rows of a long tile are together.
    */
-  int64_t ahead = PREFETCH_BYTES;
-  int64_t turn = row_bytes > PREFETCH_BYTES ? (row_bytes - PREFETCH_BYTES) / size & ~(int64_t)31 : 0;
+  int64_t ahead = distance;
+  int64_t turn = row_bytes > distance ? (row_bytes - distance) / size & ~(int64_t)31 : 0;
   int64_t i = 0;
   for (int leg = 0; leg < 2; leg++) {
     int64_t end = leg == 0 ? (turn < whole ? turn : whole) : whole;
@@ -62,6 +57,26 @@ INLINE void stream_tile(const int dtype, const int nr, const int no, const float
         PREFETCH(row + i * size + ahead);
         if (dtype == DTYPE_F32) PREFETCH(row + i * size + ahead + 64);
       }
+#if PL_WIDENS_PAIRS
+      if (dtype == DTYPE_BF16) {
+        f32x16 xv[STREAM_ROWS][2];
+        UNROLL
+        for (int r = 0; r < nr; r++) {
+          xv[r][0] = v_load(x[r] + i);
+          xv[r][1] = v_load(x[r] + i + 16);
+        }
+        UNROLL
+        for (int o = 0; o < no; o++) {
+          f32x16 low, high;
+          v_load_bf16_pair((const uint16_t *)(w + o * row_bytes) + i, &low, &high);
+          UNROLL
+          for (int r = 0; r < nr; r++) acc[r * no + o] = v_fma(low, xv[r][0], acc[r * no + o]);
+          UNROLL
+          for (int r = 0; r < nr; r++) acc[r * no + o] = v_fma(high, xv[r][1], acc[r * no + o]);
+        }
+        continue;
+      }
+#endif
       UNROLL
       for (int half = 0; half < 32; half += 16) {
         f32x16 xv[STREAM_ROWS];
@@ -71,19 +86,19 @@ INLINE void stream_tile(const int dtype, const int nr, const int no, const float
         for (int o = 0; o < no; o++) {
           f32x16 wv = v_load_weight(dtype, w + o * row_bytes, i + half);
           UNROLL
-          for (int r = 0; r < nr; r++) acc[r][o] = v_fma(wv, xv[r], acc[r][o]);
+          for (int r = 0; r < nr; r++) acc[r * no + o] = v_fma(wv, xv[r], acc[r * no + o]);
         }
       }
     }
-    ahead = PREFETCH_BYTES + (no - 1) * row_bytes;
-    if (ahead < no * PREFETCH_BYTES) ahead = no * PREFETCH_BYTES;
+    ahead = distance + (no - 1) * row_bytes;
+    if (ahead < no * distance) ahead = no * distance;
   }
   for (; i < whole; i += 16) {
     UNROLL
     for (int o = 0; o < no; o++) {
       f32x16 wv = v_load_weight(dtype, w + o * row_bytes, i);
       UNROLL
-      for (int r = 0; r < nr; r++) acc[r][o] = v_fma(wv, v_load(x[r] + i), acc[r][o]);
+      for (int r = 0; r < nr; r++) acc[r * no + o] = v_fma(wv, v_load(x[r] + i), acc[r * no + o]);
     }
   }
   if (whole < k) {
@@ -92,27 +107,50 @@ INLINE void stream_tile(const int dtype, const int nr, const int no, const float
     for (int o = 0; o < no; o++) {
       f32x16 wv = v_load_weight_part(dtype, w + o * row_bytes, whole, left);
       UNROLL
-      for (int r = 0; r < nr; r++) acc[r][o] = v_fma(wv, v_load_part(x[r] + whole, left), acc[r][o]);
+      for (int r = 0; r < nr; r++) acc[r * no + o] = v_fma(wv, v_load_part(x[r] + whole, left), acc[r * no + o]);
     }
-  }
-  UNROLL
-  for (int r = 0; r < nr; r++) {
-    UNROLL
-    for (int o = 0; o < no; o++) v_store(lanes + (r * stride + o) * 16, acc[r][o]);
   }
 }
 
-/* All outs: tiles leave their lanes side by side, and one group of trees sums them. */
+/* A tile whose lanes go to lanes[(r * stride + o) * 16]. */
+INLINE void stream_lanes(const int dtype, const int nr, const int no, const float *const *x, const uint8_t *w,
+                         int64_t row_bytes, int64_t k, float *lanes, int64_t stride) {
+  f32x16 acc[MOST_TILE];
+  stream_tile(dtype, nr, no, x, w, row_bytes, k, acc);
+  UNROLL
+  for (int r = 0; r < nr; r++) {
+    UNROLL
+    for (int o = 0; o < no; o++) v_store(lanes + (r * stride + o) * 16, acc[r * no + o]);
+  }
+}
+
+/*
+ * All outs. Where a tile of several rows is about as large as a group of trees, its lanes are summed in their registers;
+ * else tiles leave them side by side, and one group of trees sums them.
+ */
 INLINE void stream_outs(const int dtype, const int nr, const int no, const float *const *x, const uint8_t *w, int64_t k,
                         int64_t count, float *dst, int64_t stride) {
   const int64_t row_bytes = k * (dtype == DTYPE_F32 ? 4 : 2);
   const int group = no > SUM_GROUP ? no : SUM_GROUP; /* a multiple of `no` */
-  float lanes[STREAM_ROWS * 16 * 16];
+  _Alignas(64) float lanes[STREAM_ROWS * 16 * 16];
   int64_t o = 0;
+#if SUM_GROUP == 16
+  if (nr > 1) {
+    for (; o + no <= count; o += no) {
+      f32x16 acc[16];
+      stream_tile(dtype, nr, no, x, w + o * row_bytes, row_bytes, k, acc);
+      UNROLL
+      for (int i = nr * no; i < 16; i++) acc[i] = v_zero();
+      v_store(lanes, v_sum_sixteen(acc));
+      UNROLL
+      for (int r = 0; r < nr; r++) memcpy(dst + r * stride + o, lanes + r * no, (size_t)no * 4);
+    }
+  }
+#endif
   for (; o + group <= count; o += group) {
     UNROLL
     for (int i = 0; i < group; i += no) {
-      stream_tile(dtype, nr, no, x, w + (o + i) * row_bytes, row_bytes, k, lanes + i * 16, group);
+      stream_lanes(dtype, nr, no, x, w + (o + i) * row_bytes, row_bytes, k, lanes + i * 16, group);
     }
     UNROLL
     for (int r = 0; r < nr; r++) v_sums(lanes + r * group * 16, group, dst + r * stride + o);
@@ -121,8 +159,8 @@ INLINE void stream_outs(const int dtype, const int nr, const int no, const float
   const int rest = (int)(count - o);
   int i = 0;
   for (; i + no <= rest; i += no)
-    stream_tile(dtype, nr, no, x, w + (o + i) * row_bytes, row_bytes, k, lanes + i * 16, group);
-  for (; i < rest; i++) stream_tile(dtype, nr, 1, x, w + (o + i) * row_bytes, row_bytes, k, lanes + i * 16, group);
+    stream_lanes(dtype, nr, no, x, w + (o + i) * row_bytes, row_bytes, k, lanes + i * 16, group);
+  for (; i < rest; i++) stream_lanes(dtype, nr, 1, x, w + (o + i) * row_bytes, row_bytes, k, lanes + i * 16, group);
   for (int r = 0; r < nr; r++) v_sums(lanes + r * group * 16, rest, dst + r * stride + o);
 }
 

@@ -30,7 +30,7 @@ typedef struct {
   void (*work)(const pl_run *run, const int32_t *op, int64_t from, int64_t to, uint8_t *scratch);
 } pl_stage_kernel;
 
-enum { PL_OP_CODES = 45, PL_STAGES = 2 };
+enum { PL_OP_CODES = 46, PL_STAGES = 2 };
 
 typedef struct {
   const char *isa;

@@ -105,6 +105,7 @@ const pl_kernels PL_JOIN(pl_kernels_, PL_ISA) = {
                                      {window_keep_prepare, window_keep_work}},
             [OP_LATENT_ATTENTION] = {{latent_attention_prepare, latent_attention_work}},
             [OP_LATENT_STORE] = {{latent_store_prepare, latent_store_work}},
+            [OP_EMBED_GREEDY] = {{embed_greedy_prepare, embed_greedy_work}},
         },
     .scratch_bytes = scratch_bytes,
     .read_sum = read_sum,

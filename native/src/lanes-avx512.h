@@ -27,6 +27,17 @@ INLINE f32x16 v_load_bf16(const uint16_t *p) { return pl_widen_bf16(_mm256_loadu
 INLINE f32x16 v_load_bf16_part(const uint16_t *p, int n) {
   return pl_widen_bf16(_mm256_maskz_loadu_epi16(pl_first(n), p));
 }
+/* Thirty-two at once: one load, and a permutation a half that widens as it picks. */
+#define PL_WIDENS_PAIRS 1
+INLINE void v_load_bf16_pair(const uint16_t *p, f32x16 *low, f32x16 *high) {
+  const __m512i both = _mm512_loadu_si512(p), first = _mm512_set_epi32(0x000f0000, 0x000e0000, 0x000d0000, 0x000c0000,
+                                                                       0x000b0000, 0x000a0000, 0x00090000, 0x00080000,
+                                                                       0x00070000, 0x00060000, 0x00050000, 0x00040000,
+                                                                       0x00030000, 0x00020000, 0x00010000, 0x00000000);
+  const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(0x00100000));
+  *low = _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(0xaaaaaaaau, first, both));
+  *high = _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(0xaaaaaaaau, second, both));
+}
 INLINE f32x16 v_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
 INLINE f32x16 v_load_f16_part(const uint16_t *p, int n) {
   return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(pl_first(n), p));
@@ -74,11 +85,11 @@ INLINE float v_sum(f32x16 v) {
 
 /* Sixteen trees at once, of vectors that lie one after the other: 15 additions instead of 64. */
 #define SUM_GROUP 16
-INLINE void v_sum_group(const float *vectors, float *sums) {
+INLINE f32x16 v_sum_sixteen(const f32x16 *v) {
   __m512 s[8], p[4], q[2];
   UNROLL
   for (int i = 0; i < 8; i++) {
-    __m512 a = _mm512_loadu_ps(vectors + i * 32), b = _mm512_loadu_ps(vectors + i * 32 + 16);
+    __m512 a = v[2 * i], b = v[2 * i + 1];
     s[i] = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
   }
   UNROLL
@@ -93,7 +104,13 @@ INLINE void v_sum_group(const float *vectors, float *sums) {
   }
   __m512 sum = _mm512_add_ps(_mm512_shuffle_ps(q[0], q[1], 0x88), _mm512_shuffle_ps(q[0], q[1], 0xdd));
   const __m512i order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
-  _mm512_storeu_ps(sums, _mm512_permutexvar_ps(order, sum));
+  return _mm512_permutexvar_ps(order, sum);
+}
+INLINE void v_sum_group(const float *vectors, float *sums) {
+  f32x16 v[16];
+  UNROLL
+  for (int i = 0; i < 16; i++) v[i] = v_load(vectors + i * 16);
+  v_store(sums, v_sum_sixteen(v));
 }
 
 /* The register of this machine, for the tiles of dot.h: 16 lanes in one part. */

@@ -44,26 +44,71 @@ INLINE void pl_norm(const pl_plan *plan, const float *x, float *out, const float
 static pl_stage embed_prepare(const pl_run *run, const int32_t *op) {
   return (pl_stage){run->call->rows, 30 + op[EMBED_WIDTH] * op[EMBED_COPIES] * 0.2};
 }
+static void embed_row(const pl_run *run, const pl_weight *weight, int64_t id, int64_t width, int64_t copies,
+                      float *out) {
+  const uint8_t *in = weight->data + id * width * pl_dtype_bytes(weight->dtype);
+  FOR_LANES (i, left, width) {
+    int lanes = LANES_LEFT(left);
+    f32x16 v;
+    if (weight->dtype == DTYPE_F32)
+      v = v_load_n((const float *)in + i, lanes);
+    else if (weight->dtype == DTYPE_BF16)
+      v = v_load_bf16_part((const uint16_t *)in + i, lanes);
+    else
+      v = v_load_f16_part((const uint16_t *)in + i, lanes);
+    v = v_act(run->plan, v);
+    for (int64_t c = 0; c < copies; c++) v_store_n(out + c * width + i, v, lanes);
+  }
+}
 static void embed_work(const pl_run *run, const int32_t *op, int64_t from, int64_t to, uint8_t *scratch) {
   (void)scratch;
   const int64_t width = op[EMBED_WIDTH], copies = op[EMBED_COPIES];
   const pl_weight *weight = &run->plan->weights[op[EMBED_WEIGHT]];
-  const int64_t row_bytes = width * pl_dtype_bytes(weight->dtype);
   for (int64_t row = from; row < to; row++) {
-    const uint8_t *in = weight->data + run->call->tokens[row] * row_bytes;
-    float *out = pl_at(run, op[EMBED_OUT], row, width * copies);
-    FOR_LANES (i, left, width) {
-      int lanes = LANES_LEFT(left);
-      f32x16 v;
-      if (weight->dtype == DTYPE_F32)
-        v = v_load_n((const float *)in + i, lanes);
-      else if (weight->dtype == DTYPE_BF16)
-        v = v_load_bf16_part((const uint16_t *)in + i, lanes);
-      else
-        v = v_load_f16_part((const uint16_t *)in + i, lanes);
-      v = v_act(run->plan, v);
-      for (int64_t c = 0; c < copies; c++) v_store_n(out + c * width + i, v, lanes);
+    embed_row(run, weight, run->call->tokens[row], width, copies, pl_at(run, op[EMBED_OUT], row, width * copies));
+  }
+}
+
+/* ---- embedGreedy ---- */
+
+/* The lowest index of the greatest by `>` from -inf; 0 where nothing is greater. */
+static int64_t pl_greatest(const float *x, int64_t n) {
+  enum { STRETCH = 256 }; /* the index is looked for in the one that holds the greatest */
+  float best = -INFINITY;
+  int64_t first = 0;
+  for (int64_t at = 0; at < n; at += STRETCH) {
+    const int64_t end = pl_min(at + STRETCH, n);
+    f32x16 lanes = v_set(-INFINITY);
+    int64_t i = at;
+    for (; i + 16 <= end; i += 16) {
+      f32x16 v = v_load(x + i);
+      lanes = v_select(v_gt(v, lanes), v, lanes);
     }
+    float parts[16], most = -INFINITY;
+    v_store(parts, lanes);
+    for (int l = 0; l < 16; l++) most = parts[l] > most ? parts[l] : most;
+    for (; i < end; i++) most = x[i] > most ? x[i] : most;
+    if (!(most > best)) continue;
+    best = most;
+    first = at;
+  }
+  if (!(best > -INFINITY)) return 0;
+  while (x[first] != best) first++;
+  return first;
+}
+
+static pl_stage embed_greedy_prepare(const pl_run *run, const int32_t *op) {
+  double width = op[EMBED_GREEDY_WIDTH] * (double)op[EMBED_GREEDY_COPIES];
+  return (pl_stage){run->call->rows, 50 + op[EMBED_GREEDY_VOCAB] * 0.1 + width * 0.2};
+}
+static void embed_greedy_work(const pl_run *run, const int32_t *op, int64_t from, int64_t to, uint8_t *scratch) {
+  (void)scratch;
+  const int64_t width = op[EMBED_GREEDY_WIDTH], copies = op[EMBED_GREEDY_COPIES], vocab = op[EMBED_GREEDY_VOCAB];
+  const pl_weight *weight = &run->plan->weights[op[EMBED_GREEDY_WEIGHT]];
+  int32_t *ids = (int32_t *)(run->workspace + op[EMBED_GREEDY_OUT_IDS]);
+  for (int64_t row = from; row < to; row++) {
+    ids[row] = (int32_t)pl_greatest(pl_at(run, op[EMBED_GREEDY_LOGITS], row, vocab), vocab);
+    embed_row(run, weight, ids[row], width, copies, pl_at(run, op[EMBED_GREEDY_OUT], row, width * copies));
   }
 }
 

@@ -23,16 +23,9 @@ INLINE void pl_rope_pairs(const pl_plan *plan, float *x, int64_t rotary, const f
       odd[j] = x[2 * (i + j) + 1];
     }
     f32x16 a = v_load(even), b = v_load(odd);
-    f32x16 c = v_load_n(table + i, lanes), s = v_load_n(table + half + i, lanes);
-    f32x16 ac = v_mul(a, c), bs = v_mul(b, s), bc = v_mul(b, c), as = v_mul(a, s);
-    if (!plan->mtplx) {
-      ac = v_act(plan, ac);
-      bs = v_act(plan, bs);
-      bc = v_act(plan, bc);
-      as = v_act(plan, as);
-    }
-    v_store(even, v_act(plan, inverse ? v_add(ac, bs) : v_sub(ac, bs)));
-    v_store(odd, v_act(plan, inverse ? v_sub(bc, as) : v_add(bc, as)));
+    pl_turn(plan, &a, &b, v_load_n(table + i, lanes), v_load_n(table + half + i, lanes), inverse);
+    v_store(even, a);
+    v_store(odd, b);
     for (int j = 0; j < lanes; j++) {
       x[2 * (i + j)] = even[j];
       x[2 * (i + j) + 1] = odd[j];

@@ -26,22 +26,28 @@ INLINE f32x16 pl_load_kv(const int kv_type, const uint8_t *section, int64_t at, 
 }
 INLINE int64_t pl_kv_bytes(const pl_plan *plan) { return plan->kv_type ? 2 : 4; }
 
+/* Turns the pairs (a, b) in place by angles of these cosines and sines, or back by them. */
+INLINE void pl_turn(const pl_plan *plan, f32x16 *a, f32x16 *b, f32x16 c, f32x16 s, int inverse) {
+  f32x16 ac = v_mul(*a, c), bs = v_mul(*b, s), bc = v_mul(*b, c), as = v_mul(*a, s);
+  if (!plan->mtplx) {
+    ac = v_act(plan, ac);
+    bs = v_act(plan, bs);
+    bc = v_act(plan, bc);
+    as = v_act(plan, as);
+  }
+  *a = v_act(plan, inverse ? v_add(ac, bs) : v_sub(ac, bs));
+  *b = v_act(plan, inverse ? v_sub(bc, as) : v_add(bc, as));
+}
+
 /* Turns the first `rotary` elements of a head in place; `table` is the row of its position. */
 INLINE void pl_rope(const pl_plan *plan, float *x, int64_t rotary, const float *table) {
   const int64_t half = rotary / 2;
   FOR_LANES (i, left, half) {
     int lanes = LANES_LEFT(left);
     f32x16 a = v_load_n(x + i, lanes), b = v_load_n(x + half + i, lanes);
-    f32x16 c = v_load_n(table + i, lanes), s = v_load_n(table + half + i, lanes);
-    f32x16 ac = v_mul(a, c), bs = v_mul(b, s), bc = v_mul(b, c), as = v_mul(a, s);
-    if (!plan->mtplx) {
-      ac = v_act(plan, ac);
-      bs = v_act(plan, bs);
-      bc = v_act(plan, bc);
-      as = v_act(plan, as);
-    }
-    v_store_n(x + i, v_act(plan, v_sub(ac, bs)), lanes);
-    v_store_n(x + half + i, v_act(plan, v_add(bc, as)), lanes);
+    pl_turn(plan, &a, &b, v_load_n(table + i, lanes), v_load_n(table + half + i, lanes), 0);
+    v_store_n(x + i, a, lanes);
+    v_store_n(x + half + i, b, lanes);
   }
 }
 

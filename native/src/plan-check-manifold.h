@@ -28,10 +28,8 @@ static bool check_mhc_sum(pl_check *c, const int32_t *op) {
   const int32_t hidden = op[MHC_SUM_HIDDEN], streams = op[MHC_SUM_STREAMS], width = op[MHC_SUM_WEIGHTS_WIDTH];
   if (!rows_field(c, op[MHC_SUM_ROWS]) || !any_size(c, "hidden", hidden) || !mhc_streams(c, streams)) return false;
   const int64_t rows = rows_of(c, op[MHC_SUM_ROWS]);
-  if (op[MHC_SUM_WEIGHTS] != -1 && (!mhc_weights_width(c, width, streams) ||
-                                    !buffer(c, "weights", op[MHC_SUM_WEIGHTS], PL_IN, rows, width))) {
-    return false;
-  }
+  if (!mhc_weights_width(c, width, op[MHC_SUM_WEIGHTS] == -1 ? 0 : streams)) return false;
+  if (op[MHC_SUM_WEIGHTS] != -1 && !buffer(c, "weights", op[MHC_SUM_WEIGHTS], PL_IN, rows, width)) return false;
   return buffer(c, "residual", op[MHC_SUM_RESIDUAL], PL_IN, rows, times(hidden, streams)) &&
          buffer(c, "out", op[MHC_SUM_OUT], PL_OUT, rows, hidden);
 }

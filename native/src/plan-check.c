@@ -30,6 +30,16 @@ static bool check_embed(pl_check *c, const int32_t *op, int64_t R) {
   return true;
 }
 
+static bool check_embed_greedy(pl_check *c, const int32_t *op, int64_t R) {
+  int64_t elements = 0;
+  const int32_t width = op[EMBED_GREEDY_WIDTH], vocab = op[EMBED_GREEDY_VOCAB];
+  return any_size(c, "width", width) && any_size(c, "copies", op[EMBED_GREEDY_COPIES]) &&
+         any_size(c, "vocab", vocab) && buffer(c, "logits", op[EMBED_GREEDY_LOGITS], PL_IN, R, vocab) &&
+         buffer(c, "outIds", op[EMBED_GREEDY_OUT_IDS], PL_OUT, R, 1) &&
+         buffer(c, "out", op[EMBED_GREEDY_OUT], PL_OUT, R, times(width, op[EMBED_GREEDY_COPIES])) &&
+         weight(c, "weight", op[EMBED_GREEDY_WEIGHT], times(width, vocab), false, &elements);
+}
+
 static bool check_norm(pl_check *c, const int32_t *op) {
   const int32_t width = op[NORM_WIDTH];
   return rows_field(c, op[NORM_ROWS]) && any_size(c, "width", width) && any_size(c, "group", op[NORM_GROUP]) &&
@@ -278,6 +288,7 @@ static bool check_fields(pl_check *c) {
     case OP_WINDOW_ATTENTION: return check_window_attention(c, op, R);
     case OP_LATENT_ATTENTION: return check_latent_attention(c, op, R);
     case OP_LATENT_STORE: return check_latent_store(c, op, R);
+    case OP_EMBED_GREEDY: return check_embed_greedy(c, op, R);
     default: return pl_refuse(c, "code %d is not in the op table", op[0]);
   }
 }
@@ -327,6 +338,7 @@ const char *pl_op_name(int32_t code, int32_t *words) {
       [OP_WINDOW_ATTENTION] = {"windowAttention", WINDOW_ATTENTION_COMPRESSED},
       [OP_LATENT_ATTENTION] = {"latentAttention", LATENT_ATTENTION_LATENT},
       [OP_LATENT_STORE] = {"latentStore", LATENT_STORE_LATENT},
+      [OP_EMBED_GREEDY] = {"embedGreedy", EMBED_GREEDY_WEIGHT},
   };
   if (code < 1 || code >= (int32_t)(sizeof table / sizeof table[0])) return NULL;
   *words = table[code].last + 1;

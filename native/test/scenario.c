@@ -113,6 +113,8 @@ static void add_rows(scenario *s) {
      vector(s, 22, 0.3f, 1), EPS, 0);
   OP(s, OP_GATED_NORM, input(s, 66, 2), input(s, 66, 3), produced(s, "gatedNorm", R * 66), 3, 22,
      vector(s, 22, 0.3f, 1), EPS, 1);
+  OP(s, OP_EMBED_GREEDY, input(s, 50, 1), 50, produced(s, "embedGreedy", R), produced(s, "embedGreedy", R * 26), 13, 2,
+     weight(s, 50 * 13, DTYPE_BF16, 1, 0));
   OP(s, OP_TAP, input(s, 29, 1), produced(s, "tap", R * 29), 29);
   OP(s, OP_GATHER, input(s, 29, 1), produced(s, "gather", 29), 29);
 }

@@ -8,7 +8,8 @@
 import { PlumblineError } from '../errors.js';
 import type { GenerationRequest, SamplingOptions, SessionWish, SpeculationMode } from '../schedule/request.js';
 import type { RequestContext } from './answer.js';
-import type { ServedModel } from './served-model.js';
+import { settleSampling } from './sampling-fields.js';
+import type { PreparedConversation, ServedModel } from './served-model.js';
 
 export interface GenerationWish {
   readonly sampling: SamplingOptions;
@@ -19,6 +20,9 @@ export interface GenerationWish {
   readonly speculation?: SpeculationMode | undefined;
   readonly session?: SessionWish | undefined;
 }
+
+/** What the chat format adds to a request. */
+export type ChatSide = Pick<PreparedConversation, 'thinking' | 'guide' | 'stopTokenIds'>;
 
 /** Throws `model_not_found`. */
 export function findModel(id: string, models: readonly ServedModel[]): ServedModel {
@@ -32,7 +36,8 @@ export function findModel(id: string, models: readonly ServedModel[]): ServedMod
 
 /**
  * @param promptParam the field that the prompt came from, for errors.
- * Throws `invalid_request` and `context_length_exceeded`.
+ * @param chat of a conversation.
+ * Throws `invalid_request`, `unsupported_parameter` and `context_length_exceeded`.
  */
 export function planGeneration(
   model: ServedModel,
@@ -40,7 +45,9 @@ export function planGeneration(
   promptTokens: readonly number[],
   promptParam: string,
   { requestId, signal }: RequestContext,
+  chat: ChatSide = {},
 ): GenerationRequest {
+  const sampling = settleSampling(wish.sampling, model.samplingRules);
   if (promptTokens.length === 0) {
     throw new PlumblineError('invalid_request', `'${promptParam}' has no tokens; a prompt needs at least one`, {
       param: promptParam,
@@ -55,12 +62,14 @@ export function planGeneration(
     requestId,
     promptTokens,
     maxTokens: maxTokens(model, wish.maxTokens, promptTokens.length, promptParam),
-    sampling: wish.sampling,
+    sampling,
     text: model.textSink(wish.stop),
-    stopTokenIds: model.stopTokenIds,
+    stopTokenIds: [...model.stopTokenIds, ...(chat.stopTokenIds ?? [])],
     topLogprobs: wish.topLogprobs,
     speculation: wish.speculation,
     session: wish.session,
+    thinking: chat.thinking,
+    guide: chat.guide,
     signal,
     timeoutMs: model.timeoutMs,
   };

@@ -7,6 +7,7 @@
  */
 import type { PreparedChat } from '../chat/chat-format.js';
 import type { AnswerPart, Conversation } from '../chat/conversation.js';
+import type { SamplingRules } from '../sample/sampling-rules.js';
 import type { GenerationEvent, GenerationRequest, TextSink } from '../schedule/request.js';
 
 export interface ServedModel {
@@ -24,6 +25,8 @@ export interface ServedModel {
   readonly defaultMaxTokens: number | undefined;
   /** Milliseconds that a request may take, waiting included; undefined: no limit. */
   readonly timeoutMs: number | undefined;
+  /** What its sampler law says of the sampling fields. */
+  readonly samplingRules: SamplingRules;
   /** Ids that end a turn. */
   readonly stopTokenIds: readonly number[];
   readonly build: BuildInfo;
@@ -56,8 +59,11 @@ export interface ConversationFormat {
    * @param session as the client names it; earlier answers of it come back with the tokens that were generated
    */
   prepare(conversation: Conversation, session?: string): PreparedConversation;
+  /** Whether it reads the thinking fields of a request (`reasoning_effort`, `thinking`, `think`); if not, they are ignored. */
+  readonly readsThinking?: boolean | undefined;
 }
 
+/** What the chat format prepared; of all but the prompt and the reader, a format gives what it has. */
 export interface PreparedConversation
   extends Pick<PreparedChat, 'promptTokens'>, Partial<Omit<PreparedChat, 'promptTokens' | 'reader'>> {
   readonly reader: PartReader;
@@ -66,6 +72,10 @@ export interface PreparedConversation
 /** Splits the text of one answer into reasoning, content and tool calls, as it comes. */
 export interface PartReader {
   push(text: string): readonly AnswerPart[];
-  /** What is still held back, once no more text comes. */
-  finish(): readonly AnswerPart[];
+  /**
+   * What is still held back, once no more text comes.
+   * @param cut whether the answer was cut by its token limit.
+   * Throws `tool_call_unterminated`, in formats where that is an error.
+   */
+  finish(cut: boolean): readonly AnswerPart[];
 }

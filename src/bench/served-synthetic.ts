@@ -10,6 +10,7 @@ import { packageVersion } from '../http/package-info.js';
 import { createLog } from '../observe/log.js';
 import { Telemetry } from '../observe/telemetry.js';
 import type { BenchSession } from './session.js';
+import { samplingRules } from '../sample/sampler.js';
 import { SILENT } from './token-run.js';
 
 const HOST = '127.0.0.1';
@@ -35,7 +36,7 @@ export async function serveSynthetic(session: BenchSession): Promise<ListeningSe
       return { running, waiting: queued };
     }),
     health: () => ({ version: packageVersion(), uptime_s: 0, models: [] }),
-    isBroken: () => scheduler.stats().mode === 'broken',
+    brokenModels: () => (scheduler.stats().mode === 'broken' ? 1 : 0),
   });
   return listen(http, HOST, 0);
 }
@@ -49,6 +50,7 @@ function servedModel({ synthetic: { model }, backend, scheduler }: BenchSession)
     contextLength: model.contextLength,
     defaultMaxTokens: undefined,
     timeoutMs: undefined,
+    samplingRules: samplingRules(model.laws.sampler),
     stopTokenIds: [],
     build: { version: packageVersion(), backend: backend.name, activationLaw: model.activationLaw },
     encode: (text) => [...Buffer.from(text)].map((byte) => byte % model.vocabSize),

@@ -7,7 +7,8 @@
 import { performance } from 'node:perf_hooks';
 import { PlumblineError } from '../errors.js';
 import type { LanguageModel } from '../engine/model.js';
-import type { TokenSequence, Work, WorkResult } from '../generate/sequence.js';
+import { runWorks } from '../generate/run-work.js';
+import type { TokenSequence, Work } from '../generate/sequence.js';
 
 export interface TimedRun {
   readonly tokens: readonly number[];
@@ -32,10 +33,10 @@ export async function runTimed(model: LanguageModel, sequence: TokenSequence, si
       if (signal?.aborted === true) throw new PlumblineError('request_cancelled', 'the measurement was cancelled');
       const start = performance.now();
       note('between', last);
-      const result = await runWork(model, work, signal);
+      const [result] = await runWorks(model, [work], signal);
       note(kindOf(work), start);
       last = performance.now();
-      for (const step of sequence.take(result)) {
+      for (const step of sequence.take(result!)) {
         if (step.kind !== 'token') continue;
         first ??= performance.now();
         tokens.push(step.token.tokenId);
@@ -50,26 +51,4 @@ export async function runTimed(model: LanguageModel, sequence: TokenSequence, si
 function kindOf(work: Work): string {
   if (work.kind === 'forward') return work.phase;
   return work.kind === 'draft' && work.request.output === 'none' ? 'head-append' : work.kind;
-}
-
-async function runWork(model: LanguageModel, work: Work, signal: AbortSignal | undefined): Promise<WorkResult> {
-  const { speculation } = model;
-  switch (work.kind) {
-    case 'forward': {
-      const [result] = await model.forward([work.request], { phase: work.phase, signal });
-      if (result) return { kind: 'forward', result };
-      break;
-    }
-    case 'draft': {
-      const [result] = (await speculation?.head?.forward([work.request], { signal })) ?? [];
-      if (result) return { kind: 'draft', result };
-      break;
-    }
-    case 'commit': {
-      const [state] = (await speculation?.commit([work.request], { signal })) ?? [];
-      if (state) return { kind: 'commit', state };
-      break;
-    }
-  }
-  throw new PlumblineError('internal_error', `a ${work.kind} returned nothing`);
 }

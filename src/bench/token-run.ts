@@ -6,8 +6,7 @@
  */
 import { PlumblineError } from '../errors.js';
 import type { LanguageModel } from '../engine/model.js';
-import { CLASS_DEFAULTS } from '../sample/resolve-sampling.js';
-import { createSampler } from '../sample/sampler.js';
+import { createSampler, samplingRules } from '../sample/sampler.js';
 import type { GenerationRequest, GenerationUsage, TextSink } from '../schedule/request.js';
 import { Scheduler } from '../schedule/scheduler.js';
 
@@ -20,7 +19,7 @@ export function benchScheduler(model: LanguageModel, prefillChunk: number): Sche
     createSampler: () =>
       createSampler(
         model.laws.sampler,
-        { ...CLASS_DEFAULTS, temperature: 0, seed: 0n },
+        { ...samplingRules(model.laws.sampler).defaults, temperature: 0, seed: 1n },
         { vocabSize: model.vocabSize, rowDtype: model.activationLaw.startsWith('bf16') ? 'bf16' : 'f32' },
       ),
     maxParallel: 1,

@@ -6,6 +6,7 @@
  * tool calls are dropped. Held back is only what may still become a tag, and a tool call until it is whole.
  */
 import type { AnswerPart } from './conversation.js';
+import { partialMarks } from './partial-mark.js';
 import { parseToolCall } from './tool-call.js';
 
 /** The tags of a chat format; families hand them over as data. */
@@ -123,7 +124,7 @@ export class AnswerReader {
   #reasoning(ended: boolean): boolean {
     const { close = '', beforeClose = '' } = this.#markers.reasoning ?? {};
     const at = this.#unread.indexOf(close);
-    if (at < 0) return this.#giveOut('reasoning', ended ? 0 : heldBack(this.#unread, [close, beforeClose + close]));
+    if (at < 0) return this.#giveOut('reasoning', ended ? 0 : partialMarks(this.#unread, [close, beforeClose + close]));
     const text = this.#unread.slice(0, at);
     this.#emit('reasoning', text.endsWith(beforeClose) ? text.slice(0, text.length - beforeClose.length) : text);
     return this.#goOn(this.#unread.slice(at + close.length), 'reasoning-end');
@@ -133,7 +134,7 @@ export class AnswerReader {
     const open = this.#markers.toolCall?.open;
     const at = open === undefined ? -1 : this.#unread.indexOf(open);
     if (open === undefined || at < 0)
-      return this.#giveOut('content', ended || open === undefined ? 0 : heldBack(this.#unread, [open]));
+      return this.#giveOut('content', ended || open === undefined ? 0 : partialMarks(this.#unread, [open]));
     this.#emit('content', this.#unread.slice(0, at));
     return this.#goOn(this.#unread.slice(at + open.length), 'call');
   }
@@ -190,16 +191,6 @@ export class AnswerReader {
   #emit(kind: 'content' | 'reasoning', text: string): void {
     if (text !== '') this.#parts.push({ kind, text });
   }
-}
-
-/** Length of the longest suffix of `text` that is a proper prefix of one of the tags. */
-function heldBack(text: string, tags: readonly string[]): number {
-  const longest = Math.max(...tags.map((tag) => tag.length)) - 1;
-  for (let length = Math.min(longest, text.length); length > 0; length--) {
-    const suffix = text.slice(text.length - length);
-    if (tags.some((tag) => tag.length > length && tag.startsWith(suffix))) return length;
-  }
-  return 0;
 }
 
 /** Finds the closing tag of a call that stands outside JSON strings; goes on where it stopped when more text came. */

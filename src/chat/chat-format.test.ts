@@ -43,7 +43,7 @@ describe('chat format of the embedded model', () => {
     const { reader } = format.prepare(
       ask('What does path.resolve do?', { templateArguments: { enable_thinking: true } }),
     );
-    const parts = [...reader.push(row('thinking').text.replace('<|im_end|>', '')), ...reader.finish()];
+    const parts = [...reader.push(row('thinking').text.replace('<|im_end|>', '')), ...reader.finish(false)];
     assert.deepEqual(parts, [
       { kind: 'reasoning', text: 'The user asks about path.resolve. I recall what the documentation says.' },
       {
@@ -54,7 +54,7 @@ describe('chat format of the embedded model', () => {
     const tools = [{ type: 'function', function: { name: 'get_weather' } }];
     const calling = format.prepare(ask('What is the weather in Paris?', { tools })).reader;
     assert.deepEqual(
-      [...calling.push(row('tool').text.replace('<|im_end|>', '')), ...calling.finish()],
+      [...calling.push(row('tool').text.replace('<|im_end|>', '')), ...calling.finish(false)],
       [
         { kind: 'tool-call', index: 0, id: 'call_0', name: 'get_weather' },
         { kind: 'tool-arguments', index: 0, text: '{"city": "Paris"}' },
@@ -67,7 +67,7 @@ describe('chat format of the embedded model', () => {
     const first = ask('What is the weather in Paris?', { tools });
     const written = row('tool').text.replace('<|im_end|>', '');
     const { reader } = format.prepare(first);
-    const [head, args] = [...reader.push(written), ...reader.finish()];
+    const [head, args] = [...reader.push(written), ...reader.finish(false)];
     assert.ok(head?.kind === 'tool-call' && args?.kind === 'tool-arguments');
     const toolCalls = [{ id: head.id, name: head.name, arguments: args.text }];
     const second = format.render({

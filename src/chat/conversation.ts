@@ -25,11 +25,19 @@ export interface ChatTurn {
 /** A function that the model may call. Key order is kept, because templates print the object. */
 export type ToolDefinition = Readonly<Record<string, unknown>>;
 
+/** What a request says of reasoning before the answer. */
+export interface ThinkingWish {
+  readonly enabled?: boolean | undefined;
+  readonly effort?: 'none' | 'minimal' | 'low' | 'medium' | 'high' | 'xhigh' | 'max' | undefined;
+}
+
 export interface Conversation {
   readonly turns: readonly ChatTurn[];
   readonly tools: readonly ToolDefinition[];
   /** Further template variables (`chat_template_kwargs`), such as `enable_thinking`. */
   readonly templateArguments: Readonly<Record<string, unknown>>;
+  /** undefined: the chat format does not read it. */
+  readonly thinking?: ThinkingWish | undefined;
 }
 
 /** A piece of an answer, in the order of the text. */

@@ -37,22 +37,36 @@ function parseObject(text: string): Record<string, unknown> | undefined {
   }
 }
 
-/**
- * Source text of the value of a top-level member. `json` is the valid text of an object that has the member; of several
- * with one name the last counts, as for JSON.parse.
- */
-function memberSource(json: string, name: string): string {
-  let found = '';
+/** A member of a JSON object: its name, and the source text of its value. */
+export interface ObjectMember {
+  readonly name: string;
+  readonly source: string;
+}
+
+/** The members of the object that a text spells, in their order; undefined when it spells none. */
+export function objectMembers(text: string): readonly ObjectMember[] | undefined {
+  return parseObject(text) === undefined ? undefined : [...membersOf(text)];
+}
+
+/** @param json the valid text of an object. */
+function* membersOf(json: string): Generator<ObjectMember> {
   let at = json.indexOf('{') + 1;
   for (;;) {
     at = skipSpace(json, at);
-    if (json[at] !== '"') return found;
+    if (json[at] !== '"') return;
     const keyEnd = skipValue(json, at);
     const valueStart = skipSpace(json, skipSpace(json, keyEnd) + 1);
     const valueEnd = skipValue(json, valueStart);
-    if (JSON.parse(json.slice(at, keyEnd)) === name) found = json.slice(valueStart, valueEnd);
+    yield { name: JSON.parse(json.slice(at, keyEnd)) as string, source: json.slice(valueStart, valueEnd) };
     at = skipSpace(json, valueEnd) + 1;
   }
+}
+
+/** Of several members with one name the last counts, as for JSON.parse. */
+function memberSource(json: string, name: string): string {
+  let found = '';
+  for (const member of membersOf(json)) if (member.name === name) found = member.source;
+  return found;
 }
 
 function skipSpace(json: string, at: number): number {

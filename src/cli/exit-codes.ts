@@ -1,6 +1,7 @@
 /**
  * How a command ends. 0: done; 1: it failed, or something that it checked falls short; 2: it was called wrongly;
- * 130: it was interrupted.
+ * 130: it was interrupted. `supervise` ends as its command did: with its code, or with 128 and the number of the signal
+ * that ended it. When the command was ended for a limit, 122: silence, 123: memory, 124: time; 127: it did not start.
  *
  * Invariant: a failure is one readable line on stderr (one JSON object with --json); a stack appears only with
  * --log-level debug.
@@ -9,8 +10,18 @@ import { CommanderError } from 'commander';
 import { NonFiniteLogitsError, type PlumblineError, toPlumblineError } from '../errors.js';
 import type { CliIo } from './io.js';
 
-export const EXIT = { done: 0, failed: 1, usage: 2, interrupted: 130 } as const;
-export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
+export const EXIT = {
+  done: 0,
+  failed: 1,
+  usage: 2,
+  idle: 122,
+  memory: 123,
+  total: 124,
+  notStarted: 127,
+  interrupted: 130,
+} as const;
+/** One of EXIT, or what a supervised command ended with. */
+export type ExitCode = number;
 
 export interface FailureStyle {
   readonly json: boolean;
@@ -34,7 +45,8 @@ export function reportFailure(thrown: unknown, io: CliIo, { json, debug }: Failu
   if (json) io.err(`${JSON.stringify({ error: { code: error.code, message, ...census(error) } })}\n`);
   else io.err(`error: ${message} [${error.code}]\n`);
   if (debug) io.err(`${stackOf(error)}\n`);
-  return error.code === 'invalid_option' ? EXIT.usage : EXIT.failed;
+  if (error.code === 'invalid_option') return EXIT.usage;
+  return error.code === 'command_not_started' ? EXIT.notStarted : EXIT.failed;
 }
 
 function census(error: PlumblineError): object {

@@ -13,17 +13,24 @@ export interface CliIo {
   readInput(): Promise<string>;
   readonly environment: Readonly<Record<string, string | undefined>>;
   /**
-   * Calls the handler on each SIGINT and SIGTERM, in place of the process's own end.
+   * Calls the handler on each SIGINT, SIGTERM and SIGHUP, in place of the process's own end.
    * @returns takes the handler away again.
    */
   onInterrupt(handler: () => void): () => void;
 }
 
+/** The last is a terminal that has been closed. */
+const INTERRUPTS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
+
 export function processIo(): CliIo {
-  // A reader that has seen enough (`| head`) is no failure of ours.
+  // A reader that has seen enough (`| head`) is no failure of ours. A command that listens too has work to end first.
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-    if (error.code === 'EPIPE') process.exit(0);
-    throw error;
+    if (error.code !== 'EPIPE') throw error;
+    if (process.stdout.listenerCount('error') === 1) process.exit(0);
+  });
+  // Nor is one that does not want to hear what we do: the work goes on.
+  process.stderr.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code !== 'EPIPE') throw error;
   });
   return {
     out: (text) => void process.stdout.write(text),
@@ -37,11 +44,9 @@ export function processIo(): CliIo {
     },
     environment: process.env,
     onInterrupt(handler) {
-      process.on('SIGINT', handler);
-      process.on('SIGTERM', handler);
+      for (const signal of INTERRUPTS) process.on(signal, handler);
       return () => {
-        process.off('SIGINT', handler);
-        process.off('SIGTERM', handler);
+        for (const signal of INTERRUPTS) process.off(signal, handler);
       };
     },
   };

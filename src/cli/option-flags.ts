@@ -8,6 +8,7 @@ import {
   parseOption,
   resolveOptions,
   type GivenOptions,
+  type Kind,
   type OptionName,
   type Options,
 } from '../config.js';
@@ -27,8 +28,9 @@ function toFlag(name: OptionName): Option {
   if (!option.isBoolean()) {
     option.argParser((text: string, before: unknown) => {
       try {
-        const value = parseOption(name, option.variadic ? [text] : text);
-        return option.variadic && Array.isArray(before) ? [...(before as unknown[]), ...(value as unknown[])] : value;
+        const collects = option.variadic || (OPTIONS[name].kind as Kind<unknown>).collects === true;
+        const value = parseOption(name, collects ? [text] : text);
+        return collects && Array.isArray(before) ? [...(before as unknown[]), ...(value as unknown[])] : value;
       } catch (thrown) {
         throw thrown instanceof PlumblineError ? new InvalidArgumentError(`It ${rule(name)}.`) : thrown;
       }

@@ -9,6 +9,7 @@ import { addBench } from './commands/bench.js';
 import { addRun } from './commands/run.js';
 import { addServe } from './commands/serve.js';
 import { addSessions } from './commands/sessions.js';
+import { addSupervise } from './commands/supervise.js';
 import { addVerify } from './commands/verify.js';
 import { EXIT, reportFailure, type ExitCode } from './exit-codes.js';
 import type { CliIo } from './io.js';
@@ -30,7 +31,9 @@ export async function main(args: readonly string[], io: CliIo): Promise<ExitCode
     await createProgram(io, run).parseAsync(args, { from: 'user' });
     return code;
   } catch (thrown) {
-    return reportFailure(thrown, io, { json: args.includes('--json'), debug: wantsDebug(args, io) });
+    // What follows `--` is another program's.
+    const own = args.includes('--') ? args.slice(0, args.indexOf('--')) : args;
+    return reportFailure(thrown, io, { json: own.includes('--json'), debug: wantsDebug(own, io) });
   }
 }
 
@@ -46,6 +49,7 @@ function createProgram(io: CliIo, run: RunCommand): Command {
   addSessions(program, run);
   addBench(program, run);
   addVerify(program, run);
+  addSupervise(program, run);
   return program;
 }
 

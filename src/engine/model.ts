@@ -68,9 +68,11 @@ export interface FamilyLaws {
     readonly temperature: number;
     readonly topP: number;
     readonly topK: number;
-    /** Only laws that have such a filter read it. */
+    /** Only laws that have such a filter read it; absent: the default of the law. */
     readonly minP?: number | undefined;
   };
+  /** Which chat dialect of chat/dialects/ its models speak; absent: what their own template writes. */
+  readonly chat?: 'dsml' | 'argument-pairs' | undefined;
   /** What an invalid row of logits does: raise (Qwen) or fall back silently as DS4 does. */
   readonly invalidRow: 'raise' | 'ds4-fallback';
 }
@@ -112,6 +114,11 @@ export interface DraftRequest {
   readonly hidden: readonly Float32Array[];
   /** `none`: the rows are only appended to the head's cache. `last`: logits and hidden of the last row. */
   readonly output: 'none' | 'last';
+  /**
+   * With `last`: rows wanted in all, default 1. Each further one comes from the most likely token of the row before it
+   * (the lowest id of equals) and the head's own stream, as if they had been asked for one by one.
+   */
+  readonly drafts?: number | undefined;
 }
 
 export interface DraftResult {
@@ -119,6 +126,18 @@ export interface DraftResult {
   readonly logits?: Float32Array | undefined;
   /** The head's own stream before its mixer: what the next recursion step takes. */
   readonly hidden?: Float32Array | undefined;
+  /** The further rows, in order; there may be fewer than were wanted. */
+  readonly further?: readonly DraftStep[] | undefined;
+}
+
+/** A row that the head went on to by itself. */
+export interface DraftStep {
+  /** The token that was appended: the most likely one of the row before. */
+  readonly token: number;
+  /** The value behind it. The caller owns one reference. */
+  readonly state: SequenceState;
+  readonly logits: Float32Array;
+  readonly hidden: Float32Array;
 }
 
 export interface StateCodecs {

@@ -8,7 +8,14 @@
 import { PlumblineError } from '../errors.js';
 import type { Backend, MemoryBlock } from './backends/backend.js';
 import type { RowChoice } from './model.js';
-import { callBlockBytes, callSizes, cancelCall, fillCallBlock, type CallSequence } from './plan/call-block.js';
+import {
+  callBlockBytes,
+  callSizes,
+  cancelCall,
+  fillCallBlock,
+  type CallSequence,
+  type CallSizes,
+} from './plan/call-block.js';
 import type { CachedPlan } from './plan/cache.js';
 import type { PagedState, StateStore } from './state/sequence-state.js';
 
@@ -34,6 +41,8 @@ export interface CallPart {
 }
 
 export interface CallContext {
+  /** Which link of a chain; 0 for a call by itself. */
+  readonly link: number;
   readonly parts: readonly CallPart[];
   /** The float32 words of a plan buffer, at its full capacity. */
   buffer(name: string): Float32Array;
@@ -53,6 +62,18 @@ export interface RunOptions {
   readonly whole?: boolean | undefined;
 }
 
+/** One call of a chain. */
+export interface ChainLink {
+  /** How many sequences of the batch take part, from its start; no link has more than the one before it. */
+  readonly sequences: number;
+  readonly plan: RunOptions['plan'];
+}
+
+/** `fillInputs` is for the first link, `collect` is called for each when all are done. */
+export interface ChainOptions extends Pick<RunOptions, 'signal' | 'fillInputs' | 'collect'> {
+  readonly links: readonly ChainLink[];
+}
+
 export interface RunnerOptions {
   readonly backend: Backend;
   readonly store: StateStore;
@@ -66,24 +87,37 @@ export interface RunnerOptions {
 export class Runner {
   readonly #o: RunnerOptions;
   #workspace: MemoryBlock;
-  #call: MemoryBlock;
+  /** The first for every call, the others for the further calls of a chain. */
+  readonly #calls: MemoryBlock[] = [];
   #tail: Promise<unknown> = Promise.resolve();
   #closed = false;
 
   constructor(options: RunnerOptions) {
     this.#o = options;
     this.#workspace = options.backend.allocate(4 * options.workspaceWords, 'activations');
-    this.#call = options.backend.allocate(64 * 1024, 'call table');
+    this.#calls.push(options.backend.allocate(64 * 1024, 'call table'));
   }
 
   /** One forward over a batch; the new states in the order of the requests, one reference each. */
   run(batch: readonly RunRequest[], options: RunOptions): Promise<PagedState[]> {
+    return this.#inTurn(batch, () => this.#run(batch, options));
+  }
+
+  /**
+   * Calls that follow each other without coming back in between; each makes one more token of its sequences, which its
+   * plan chooses by itself. The first runs the requests as they are, whole: they must fit into one call.
+   * @returns per link the new states of its sequences, one reference each; the last ids of all but the first are still
+   * to be named.
+   */
+  chain(batch: readonly RunRequest[], options: ChainOptions): Promise<PagedState[][]> {
+    return this.#inTurn(batch, () => this.#runChain(batch, options));
+  }
+
+  #inTurn<Result>(batch: readonly RunRequest[], work: () => Promise<Result>): Promise<Result> {
     for (const { state } of batch) state.retain();
-    const run = this.#tail
-      .then(() => this.#run(batch, options))
-      .finally(() => {
-        for (const { state } of batch) state.release();
-      });
+    const run = this.#tail.then(work).finally(() => {
+      for (const { state } of batch) state.release();
+    });
     this.#tail = run.catch(() => undefined); // a failed forward must not block the next one
     return run;
   }
@@ -93,7 +127,7 @@ export class Runner {
     this.#closed = true;
     await this.#tail;
     this.#workspace.free();
-    this.#call.free();
+    for (const call of this.#calls) call.free();
   }
 
   async #run(batch: readonly RunRequest[], options: RunOptions): Promise<PagedState[]> {
@@ -145,13 +179,12 @@ export class Runner {
   }
 
   async #runCall(parts: readonly CallPart[], options: RunOptions): Promise<PagedState[]> {
-    throwIfAborted(options.signal);
     const successors: PagedState[] = [];
     try {
       for (const part of parts) {
         successors.push(options.successor?.(part.index) ?? this.#o.store.extend(part.before, part.tokens));
       }
-      await this.#execute(parts, successors, options);
+      await this.#execute([plannedCall(parts, successors, options.plan)], options);
     } catch (error) {
       for (const state of successors) state.release();
       throw error;
@@ -159,56 +192,124 @@ export class Runner {
     return successors;
   }
 
-  async #execute(parts: readonly CallPart[], successors: readonly PagedState[], options: RunOptions): Promise<void> {
-    const sequences = parts.map(({ tokens, before, outRows }, i): CallSequence => ({
-      tokens,
-      startPosition: before.length,
-      fixedIn: before.fixed.address,
-      fixedOut: successors[i]!.fixed.address,
-      pages: successors[i]!.pages.map((page) => page.slab.address),
-      outRows: Array.from({ length: outRows }, (_, row) => tokens.length - outRows + row),
-    }));
-    const sizes = callSizes(sequences);
-    const { plan, loaded } = options.plan(sizes.rows, sizes.outRows);
-    this.#workspace = this.#atLeast(this.#workspace, 4 * plan.workspaceWords, 'activations');
-    this.#call = this.#atLeast(this.#call, callBlockBytes(sizes), 'call table');
-    const call = this.#call;
-    fillCallBlock(call, sequences);
-    const { bytes } = this.#workspace;
-    const words = new Float32Array(bytes.buffer, bytes.byteOffset, bytes.byteLength >> 2);
-    const context: CallContext = {
-      parts,
-      buffer(name) {
-        const buffer = plan.buffers.get(name);
-        if (!buffer) throw new PlumblineError('plan_invalid', `the plan has no buffer ${name}`);
-        const capacity = buffer.rows === 'R' ? plan.options.rowCapacity : plan.options.outCapacity;
-        return words.subarray(buffer.offset, buffer.offset + buffer.width * capacity);
-      },
-    };
-    await options.fillInputs?.(context);
+  async #runChain(batch: readonly RunRequest[], { links, ...options }: ChainOptions): Promise<PagedState[][]> {
+    if (this.#closed) throw new PlumblineError('shutting_down', 'the model is closed');
+    const made: PagedState[][] = [];
+    try {
+      const calls: PlannedCall[] = [];
+      for (const [at, { sequences, plan }] of links.entries()) {
+        let row = 0;
+        const parts = batch.slice(0, sequences).map((request, index): CallPart => {
+          const before = at === 0 ? request.state : made[at - 1]![index]!;
+          const tokens = at === 0 ? request.tokens : UNKNOWN_TOKEN;
+          row += tokens.length;
+          return { index, from: 0, tokens, before, row: row - tokens.length, outRow: index, outRows: 1 };
+        });
+        const successors: PagedState[] = [];
+        made.push(successors);
+        for (const { before, tokens } of parts) successors.push(this.#o.store.extend(before, tokens));
+        calls.push(plannedCall(parts, successors, plan));
+      }
+      await this.#execute(calls, options);
+    } catch (error) {
+      for (const state of made.flat()) state.release();
+      throw error;
+    }
+    return made;
+  }
+
+  /** Executes calls in turn, without a word between them; the inputs are those of the first. */
+  async #execute(calls: readonly PlannedCall[], options: Omit<RunOptions, 'plan'>): Promise<void> {
     throwIfAborted(options.signal);
-    const cancel = (): void => cancelCall(call);
+    const words = Math.max(...calls.map(({ cached }) => cached.plan.workspaceWords));
+    this.#workspace = this.#atLeast(this.#workspace, 4 * words, 'activations');
+    const blocks = calls.map(({ sequences, sizes }, at) => {
+      this.#calls[at] = this.#atLeast(this.#calls[at], callBlockBytes(sizes), 'call table');
+      fillCallBlock(this.#calls[at], sequences, sizes);
+      return this.#calls[at];
+    });
+    const { bytes } = this.#workspace;
+    const memory = new Float32Array(bytes.buffer, bytes.byteOffset, bytes.byteLength >> 2);
+    const contexts = calls.map((call, at) => contextOf(call, at, memory));
+    await options.fillInputs?.(contexts[0]!);
+    throwIfAborted(options.signal);
+    const cancel = (): void => {
+      for (const block of blocks) cancelCall(block);
+    };
     options.signal?.addEventListener('abort', cancel, { once: true });
     try {
-      const outcome = await this.#o.backend.execute({ plan: loaded, workspace: this.#workspace, call });
-      if (outcome === 'cancelled') throw cancelled();
+      // All must have ended before anything that they use is given back.
+      const ended = await Promise.allSettled(
+        calls.map(({ cached }, at) =>
+          this.#o.backend.execute({
+            plan: cached.loaded,
+            workspace: this.#workspace,
+            call: blocks[at]!,
+            followed: at + 1 < calls.length,
+          }),
+        ),
+      );
+      for (const result of ended) if (result.status === 'rejected') throw result.reason;
+      if (ended.some((result) => result.status === 'fulfilled' && result.value === 'cancelled')) throw cancelled();
     } finally {
       options.signal?.removeEventListener('abort', cancel);
     }
-    options.collect?.(context);
+    for (const context of contexts) options.collect?.(context);
   }
 
-  #atLeast(block: MemoryBlock, byteLength: number, purpose: string): MemoryBlock {
-    if (block.bytes.byteLength >= byteLength) return block;
+  #atLeast(block: MemoryBlock | undefined, byteLength: number, purpose: string): MemoryBlock {
+    if (block && block.bytes.byteLength >= byteLength) return block;
     const larger = this.#o.backend.allocate(byteLength, purpose);
-    block.free();
+    block?.free();
     return larger;
   }
 }
 
-/** Rows `first` … `first + count - 1` of a buffer of rows, as copies. */
+/** A call with everything that an execution needs but memory. */
+interface PlannedCall {
+  readonly parts: readonly CallPart[];
+  readonly sequences: readonly CallSequence[];
+  readonly sizes: CallSizes;
+  readonly cached: CachedPlan;
+}
+
+/** Stands for the id that a link of a chain chooses. */
+const UNKNOWN_TOKEN = Int32Array.of(0);
+
+function plannedCall(
+  parts: readonly CallPart[],
+  successors: readonly PagedState[],
+  plan: RunOptions['plan'],
+): PlannedCall {
+  const sequences = parts.map(({ tokens, before, outRows }, i): CallSequence => ({
+    tokens,
+    startPosition: before.length,
+    fixedIn: before.fixed.address,
+    fixedOut: successors[i]!.fixed.address,
+    pages: successors[i]!.pages.map((page) => page.slab.address),
+    outRows: Array.from({ length: outRows }, (_, row) => tokens.length - outRows + row),
+  }));
+  const sizes = callSizes(sequences);
+  return { parts, sequences, sizes, cached: plan(sizes.rows, sizes.outRows) };
+}
+
+function contextOf({ parts, cached: { plan } }: PlannedCall, link: number, memory: Float32Array): CallContext {
+  return {
+    link,
+    parts,
+    buffer(name) {
+      const buffer = plan.buffers.get(name);
+      if (!buffer) throw new PlumblineError('plan_invalid', `the plan has no buffer ${name}`);
+      const capacity = buffer.rows === 'R' ? plan.options.rowCapacity : plan.options.outCapacity;
+      return memory.subarray(buffer.offset, buffer.offset + buffer.width * capacity);
+    },
+  };
+}
+
+/** Rows `first` … `first + count - 1` of a buffer of rows, as parts of one copy: memory is taken once. */
 export function copyRows(buffer: Float32Array, width: number, first: number, count: number): Float32Array[] {
-  return Array.from({ length: count }, (_, i) => buffer.slice((first + i) * width, (first + i + 1) * width));
+  const copy = buffer.slice(first * width, (first + count) * width);
+  return Array.from({ length: count }, (_, i) => copy.subarray(i * width, (i + 1) * width));
 }
 
 function throwIfAborted(signal: AbortSignal | undefined): void {

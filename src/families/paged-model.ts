@@ -140,12 +140,13 @@ export class PagedModel<Trunk extends ModelTrunk = ModelTrunk> implements Langua
     this.#release();
   }
 
-  protected checkTokens({ state, tokens }: Pick<ForwardRequest, 'state' | 'tokens'>): void {
+  /** @param further tokens that the state will hold beside those given. */
+  protected checkTokens({ state, tokens }: Pick<ForwardRequest, 'state' | 'tokens'>, further = 0): void {
     if (tokens.length === 0) throw new PlumblineError('internal_error', 'a forward was asked for no tokens');
-    if (state.length + tokens.length > this.contextLength) {
+    if (state.length + tokens.length + further > this.contextLength) {
       throw new PlumblineError(
         'context_length_exceeded',
-        `${state.length} + ${tokens.length} tokens pass the context of ${this.contextLength}`,
+        `${state.length} + ${tokens.length + further} tokens pass the context of ${this.contextLength}`,
       );
     }
     for (const token of tokens) {

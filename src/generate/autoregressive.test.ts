@@ -293,3 +293,14 @@ describe('states are released exactly once', () => {
     assert.equal(model.liveStates, 0);
   });
 });
+
+test('under a law that judges no rows, no row ends the turn, the closing one included; all of them are seen', async () => {
+  const model = new FakeLanguageModel({ onRow: (row) => row.fill(Number.NaN) });
+  const ds4 = createSampler('ds4', { ...settings, temperature: 1 }, { vocabSize: 64 });
+  const steps = await collect(model, options({ sampler: ds4, closingForward: true }));
+  assert.deepEqual(tokensOf(steps), [0, 0, 0, 0]);
+  assert.equal(steps.at(-1)?.kind, 'closed');
+  assert.equal(ds4.warning?.rows, 5);
+  assert.equal(ds4.warning.first.site, 'prefill_frontier');
+  assert.equal(model.liveStates, 0);
+});

@@ -4,14 +4,13 @@
  * (phase `decode`): row check, id, append, stop or length test, forward.
  *
  * Invariants: the machine holds exactly one reference, to its newest state; `accept` gives the older one back; `release`
- * gives the last one back, once, on every path. An id exists only after its row passed the sampler's door. Who runs the
+ * gives the last one back, once, on every path. An id comes from the sampler alone, whose law judges its row. Who runs the
  * forwards, alone or among other sequences, cannot change an id.
  */
 import { PlumblineError } from '../errors.js';
 import type { ForwardResult, LanguageModel, SequenceState } from '../engine/model.js';
 import type { RequestSampler } from '../sample/sampler.js';
 import type { TokenId } from '../sample/token-id.js';
-import { checkRow } from '../sample/validity.js';
 import { promptBoundary, startOf, tokensOf, type BoundaryOptions, type SequenceStart } from './boundary.js';
 import { DEFAULT_PREFILL_CHUNK, nextPromptChunk } from './prompt-chunk.js';
 import {
@@ -35,7 +34,7 @@ export interface AutoregressiveOptions extends BoundaryOptions {
   readonly prefillChunk?: number | undefined;
   /**
    * One more forward, of the last token, when the turn has ended: only then does the state cover every token and may be
-   * kept for the next turn. Its row is checked like every other and decides nothing. Default false.
+   * kept for the next turn. Its row is judged as the law says, and decides nothing. Default false.
    */
   readonly closingForward?: boolean | undefined;
   /** Why a request that asked for speculation is decoded plainly; for the report. */
@@ -123,7 +122,7 @@ export class AutoregressiveSequence implements TokenSequence {
     const row = onlyRow(result);
     const step = this.#completion.length;
     if (stage.at === 'ended') {
-      checkRow(row, { site: 'closing_forward', phase: 'decode', step });
+      this.#options.sampler.check(row, { site: 'closing_forward', phase: 'decode', step });
       this.#stage = { at: 'ended' };
       onBoundary?.({ kind: 'turn', tokens: tokensOf(promptTokens, this.#completion), trunk: result.state });
       return { kind: 'closed' };

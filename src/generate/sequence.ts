@@ -17,15 +17,18 @@ import type { Phase } from '../engine/plan/phase.js';
 import type { SampledToken } from '../sample/sampler.js';
 import type { AcceptanceLaw, TokenOrigin } from '../sample/speculation.js';
 
-/** A forward of the trunk, a forward of the draft head, or a commit of a partly accepted window. */
+/**
+ * A forward of the trunk, a forward of the draft head, or a commit of a partly accepted window. A draft may bring along the
+ * commit of the round before: neither needs the other, so they run together.
+ */
 export type Work =
   | { readonly kind: 'forward'; readonly request: ForwardRequest; readonly phase: Phase }
-  | { readonly kind: 'draft'; readonly request: DraftRequest }
+  | { readonly kind: 'draft'; readonly request: DraftRequest; readonly commit?: CommitRequest | undefined }
   | { readonly kind: 'commit'; readonly request: CommitRequest };
 
 export type WorkResult =
   | { readonly kind: 'forward'; readonly result: ForwardResult }
-  | { readonly kind: 'draft'; readonly result: DraftResult }
+  | { readonly kind: 'draft'; readonly result: DraftResult; readonly committed?: SequenceState | undefined }
   | { readonly kind: 'commit'; readonly state: SequenceState };
 
 /** stop-token: the token is one of the stop ids; length: it is the last that was allowed. */
@@ -56,9 +59,13 @@ export type Step =
   /** The closing forward: the state covers every token. */
   | { readonly kind: 'closed' };
 
-/** Gives back the reference in a result that nobody takes. */
+/** Gives back the references in a result that nobody takes. */
 export function releaseResult(result: WorkResult): void {
-  (result.kind === 'commit' ? result.state : result.result.state).release();
+  if (result.kind === 'commit') result.state.release();
+  else result.result.state.release();
+  if (result.kind !== 'draft') return;
+  for (const { state } of result.result.further ?? []) state.release();
+  result.committed?.release();
 }
 
 export interface TokenSequence {

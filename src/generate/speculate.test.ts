@@ -12,8 +12,10 @@ const sampler: SpeculativeSampler = {
   seed: 0n,
   greedy: true,
   penalised: false,
+  greedyDrafts: true,
   acceptance: 'plain',
   next: never,
+  check: never,
   draft: never,
   accept: never,
 };

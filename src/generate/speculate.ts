@@ -4,8 +4,10 @@
  * Between rounds the trunk holds n tokens, `hidden` is the stream of the last of them, and either `pending` is a token
  * already emitted but not yet forwarded, or `frontier` is the row that the next primary comes from. The draft head holds
  * the rows up to n - 1, row t pairing the stream of token t with token t + 1, but for the last few: those are `owed`, and
- * go into the head with the first draft of the next round. Behind a chunk of the prompt it holds all n - 1 of them, and no
- * row of a token that is still to be forwarded: so a state that is kept there does not depend on what follows it.
+ * go into the head with the first draft of the next round. A partly accepted window is committed together with that
+ * draft: the head does not need the trunk, so neither waits for the other. Behind a chunk of the prompt the head holds all
+ * n - 1 rows, and none of a token that is still to be forwarded: so a state that is kept there does not depend on what
+ * follows it.
  *
  * Invariants: states are values, so a refused draft leaves no trace; a round that raises has emitted nothing but a primary
  * from its own valid row; every row is checked before an id is made from it; all references are held in one place and
@@ -16,13 +18,12 @@ import type { DraftHead, ForwardResult, SequenceState } from '../engine/model.js
 import type { SampledToken } from '../sample/sampler.js';
 import type { DraftChoice, SpeculativeSampler, TokenOrigin, WindowOutcome } from '../sample/speculation.js';
 import type { TokenId } from '../sample/token-id.js';
-import { checkRow } from '../sample/validity.js';
 import type { AutoregressiveOptions } from './autoregressive.js';
 import { promptBoundary, requireWholeStart, startOf, tokensOf, type SequenceStart } from './boundary.js';
 import type { ContextCopy } from './context-copy.js';
 import type { DepthPolicy } from './depth-policy.js';
 import { HeldStates } from './held-states.js';
-import { OwedRows, type HeadRows } from './owed-rows.js';
+import { OwedRows } from './owed-rows.js';
 import {
   turnEnd,
   type SpeculationStats,
@@ -31,9 +32,10 @@ import {
   type Work,
   type WorkResult,
 } from './sequence.js';
-import { nextPromptChunk } from './prompt-chunk.js';
 import { RoundCounts } from './round-counts.js';
-import { draftOf, forwardOf, windowRequest, wrongKind, type Round, type Stage } from './speculative-stage.js';
+import { chooseDrafts } from './speculative-drafts.js';
+import { draftOf, forwardOf, wrongKind, type DueCommit, type Round, type Stage } from './speculative-stage.js';
+import { commitOf, workOf } from './speculative-work.js';
 
 export interface SpeculativeOptions extends Omit<AutoregressiveOptions, 'sampler'> {
   readonly sampler: SpeculativeSampler;
@@ -56,6 +58,8 @@ export class SpeculativeSequence implements TokenSequence {
   #pending: TokenId | undefined;
   #frontier: Float32Array | undefined;
   #hidden: Float32Array | undefined;
+  /** The partly accepted window that the trunk is still to be committed to. */
+  #due: DueCommit | undefined;
   readonly #owed = new OwedRows();
   #ended = false;
 
@@ -89,54 +93,23 @@ export class SpeculativeSequence implements TokenSequence {
   }
 
   get work(): Work | undefined {
-    const stage = this.#stage;
-    switch (stage.at) {
-      case 'prompt':
-        return this.#promptWork();
-      case 'append-prompt':
-        return this.#appendWork(stage);
-      case 'draft':
-        return {
-          kind: 'draft',
-          request: {
-            state: this.#held.get(stage.round.drafts.length === 0 ? 'head' : 'draft'),
-            ...this.#owed.with(stage.token, stage.hidden),
-            output: 'last',
-          },
-        };
-      case 'verify':
-        return {
-          kind: 'forward',
-          phase: 'verify',
-          request: windowRequest(this.#held.get('trunk'), stage.round),
-        };
-      case 'commit':
-        return {
-          kind: 'commit',
-          request: {
-            before: this.#held.get('trunk'),
-            after: this.#held.get('verified'),
-            window: stage.window,
-            keep: stage.keep,
-          },
-        };
-      case 'append':
-        return this.#appendWork(this.#owed.rows);
-      case 'closing-append':
-        return this.#appendWork(this.#owed.with(stage.last, this.#stream()));
-      case 'closing-forward':
-        return {
-          kind: 'forward',
-          phase: 'final-primary',
-          request: { state: this.#held.get('trunk'), tokens: [stage.last], logits: 'last', hidden: 'last' },
-        };
-      case 'ended':
-        return undefined;
-    }
+    if (this.#due && this.#committing) return { kind: 'commit', request: commitOf(this.#held, this.#due) };
+    return workOf(this.#stage, {
+      options: this.#o,
+      held: this.#held,
+      owed: this.#owed,
+      due: this.#due,
+      stream: () => this.#stream(),
+    });
   }
 
   take(result: WorkResult): readonly Step[] {
     const stage = this.#stage;
+    if (this.#due && this.#committing) {
+      if (result.kind !== 'commit') throw wrongKind(result, 'commit');
+      this.#takeCommitted(result.state);
+      return stage.at === 'ended' ? this.#closed() : [];
+    }
     switch (stage.at) {
       case 'prompt':
         return this.#takePrompt(forwardOf(result));
@@ -147,12 +120,6 @@ export class SpeculativeSequence implements TokenSequence {
         return this.#takeDraft(stage.round, result);
       case 'verify':
         return this.#takeVerified(stage.round, forwardOf(result));
-      case 'commit':
-        if (result.kind !== 'commit') throw wrongKind(result, 'commit');
-        this.#held.replace('trunk', result.state);
-        this.#held.drop('verified');
-        this.#counts.committed();
-        return this.#appendOrNext();
       case 'append':
         this.#held.replace('head', draftOf(result).state);
         this.#owed.settle();
@@ -171,13 +138,14 @@ export class SpeculativeSequence implements TokenSequence {
 
   stop(): void {
     this.#ended = true;
-    // A closing turn still needs the commit of its last round; a round just begun it does not.
-    const closing = this.#o.closingForward === true && (this.#stage.at === 'commit' || this.#stage.at === 'append');
+    // A closing turn still needs the rows owed to the head; a round just begun it does not.
+    const closing = this.#o.closingForward === true && this.#stage.at === 'append';
     if (!closing && this.#stage.at !== 'ended') this.#stage = this.#closingStage();
   }
 
   release(): void {
     this.#stage = { at: 'ended' };
+    this.#due = undefined;
     this.#held.release();
   }
 
@@ -189,16 +157,6 @@ export class SpeculativeSequence implements TokenSequence {
   }
 
   // ---- prompt ----
-
-  #promptWork(): Work {
-    const { promptTokens, prefillChunk, stablePrefix } = this.#o;
-    const request = nextPromptChunk(this.#held.get('trunk'), promptTokens, prefillChunk, stablePrefix);
-    return {
-      kind: 'forward',
-      phase: 'prefill',
-      request: { ...request, hidden: this.#o.head ? 'all' : request.logits },
-    };
-  }
 
   #takePrompt(result: ForwardResult): readonly Step[] {
     const { promptTokens, head } = this.#o;
@@ -274,21 +232,24 @@ export class SpeculativeSequence implements TokenSequence {
   }
 
   #takeDraft(round: Round, result: WorkResult): readonly Step[] {
-    const { state, logits, hidden } = draftOf(result);
-    const depth = round.drafts.length;
-    if (depth === 0) {
+    const { state, logits, hidden, further = [] } = draftOf(result);
+    if (result.kind === 'draft' && result.committed) this.#takeCommitted(result.committed);
+    if (round.drafts.length === 0) {
       this.#held.set('primary-head', state.retain());
       this.#owed.settle();
     }
     this.#held.replace('draft', state);
-    if (!logits || !hidden) throw new PlumblineError('internal_error', 'a draft forward returned no row');
-    const step = this.#completion.length + depth;
-    const choice = this.#o.sampler.draft(logits, { site: 'draft', phase: 'draft', step });
-    round.drafts.push(choice);
+    const { token, stream } = chooseDrafts(
+      this.#o.sampler,
+      round,
+      { logits, hidden, further },
+      {
+        step: this.#completion.length,
+        keep: (newest) => this.#held.replace('draft', newest),
+      },
+    );
     this.#stage =
-      round.drafts.length < round.depth
-        ? { at: 'draft', round, token: choice.tokenId, hidden }
-        : { at: 'verify', round };
+      round.drafts.length < round.depth ? { at: 'draft', round, token, hidden: stream } : { at: 'verify', round };
     return [];
   }
 
@@ -318,8 +279,23 @@ export class SpeculativeSequence implements TokenSequence {
     }
     const { window } = result;
     if (!window) throw new PlumblineError('internal_error', 'a verify forward returned no window');
-    this.#stage = { at: 'commit', window, keep: 1 + kept };
-    return steps;
+    this.#due = { window, keep: 1 + kept };
+    return [...steps, ...this.#appendOrNext()];
+  }
+
+  // ---- commit ----
+
+  /** Whether a due commit comes by itself: before all that needs the trunk, and before the end of a closing turn. */
+  get #committing(): boolean {
+    const { at } = this.#stage;
+    return at === 'ended' ? this.#o.closingForward === true : at !== 'draft';
+  }
+
+  #takeCommitted(state: SequenceState): void {
+    this.#held.replace('trunk', state);
+    this.#held.drop('verified');
+    this.#due = undefined;
+    this.#counts.committed();
   }
 
   /** The pairs that the head lacks after a round: the primary's, unless a draft forward made it, and the accepted. */
@@ -375,10 +351,11 @@ export class SpeculativeSequence implements TokenSequence {
     return this.#owed.isEmpty ? { at: 'ended' } : { at: 'append' };
   }
 
-  /** Goes on to the end of a turn; a turn that is closed already says so. */
+  /** Goes on to the end of a turn; a turn that is closed already, with no commit due, says so. */
   #close(): readonly Step[] {
     this.#stage = this.#closingStage();
-    return this.#stage.at === 'ended' && this.#o.closingForward === true ? this.#closed() : [];
+    const closed = this.#stage.at === 'ended' && this.#o.closingForward === true && !this.#due;
+    return closed ? this.#closed() : [];
   }
 
   /** The states cover every token. */
@@ -392,15 +369,11 @@ export class SpeculativeSequence implements TokenSequence {
     const row = result.logits[0];
     this.#held.replace('trunk', result.state);
     if (!row) throw new PlumblineError('internal_error', 'a closing forward returned no row');
-    checkRow(row, { site: 'final_primary', phase: 'final-primary', step: this.#completion.length });
+    this.#o.sampler.check(row, { site: 'final_primary', phase: 'final-primary', step: this.#completion.length });
     this.#pending = undefined;
     this.#hidden = result.hidden?.[0];
     this.#stage = { at: 'ended' };
     return this.#closed();
-  }
-
-  #appendWork({ tokens, hidden }: HeadRows): Work {
-    return { kind: 'draft', request: { state: this.#held.get('head'), tokens, hidden, output: 'none' } };
   }
 
   #stream(): Float32Array {

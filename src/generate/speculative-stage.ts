@@ -4,7 +4,7 @@
  * Invariant: a result of another kind than the stage waits for is given back before anyone hears of it.
  */
 import { PlumblineError } from '../errors.js';
-import type { ForwardRequest, ForwardResult, SequenceState, VerifiedWindow } from '../engine/model.js';
+import type { ForwardResult, VerifiedWindow } from '../engine/model.js';
 import type { DraftChoice } from '../sample/speculation.js';
 import type { TokenId } from '../sample/token-id.js';
 import { releaseResult, type WorkResult } from './sequence.js';
@@ -24,17 +24,16 @@ export type Stage =
   | { readonly at: 'append-prompt'; readonly tokens: readonly number[]; readonly hidden: readonly Float32Array[] }
   | { readonly at: 'draft'; readonly round: Round; readonly token: number; readonly hidden: Float32Array }
   | { readonly at: 'verify'; readonly round: Round }
-  | { readonly at: 'commit'; readonly window: VerifiedWindow; readonly keep: number }
   /** So many rows are owed to the head that they go in by themselves. */
   | { readonly at: 'append' }
   /** The turn has ended; a pending token may still be due to be forwarded. */
   | { readonly at: 'closing-append' | 'closing-forward'; readonly last: TokenId }
   | { readonly at: 'ended' };
 
-/** The forward that verifies a round. */
-export function windowRequest(state: SequenceState, { primary, drafts }: Round): ForwardRequest {
-  const tokens = [primary, ...drafts.map(({ tokenId }) => tokenId)];
-  return { state, tokens, logits: 'all', hidden: 'all', revocable: drafts.length > 0 };
+/** A partly accepted window that the trunk is not committed to yet. */
+export interface DueCommit {
+  readonly window: VerifiedWindow;
+  readonly keep: number;
 }
 
 /** The forward's result that a stage waits for. */

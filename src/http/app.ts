@@ -37,8 +37,14 @@ export function createApp(server: ServerContext): HttpApp {
   const active = new ActiveRequests();
   let stopping = false;
 
-  const health = (authorized: boolean): HealthReport => ({
-    status: server.isBroken() ? 'broken' : stopping ? 'stopping' : 'ok',
+  const health = (authorized: boolean, broken = server.brokenModels()): HealthReport => ({
+    status: stopping
+      ? 'stopping'
+      : models.length > 0 && broken === models.length
+        ? 'broken'
+        : broken > 0
+          ? 'degraded'
+          : 'ok',
     ...(authorized ? { ...server.health(), active_requests: active.size, recent_failures: telemetry.receipts } : {}),
   });
   const refuseWhenStopping = (): void => {
@@ -84,7 +90,7 @@ export function createApp(server: ServerContext): HttpApp {
       summary: 'state, backend, memory, queue',
       handler: (c) => {
         const report = health(c.get('authorized'));
-        return c.json(report, report.status === 'ok' ? 200 : 503);
+        return c.json(report, report.status === 'ok' || report.status === 'degraded' ? 200 : 503);
       },
     },
     {

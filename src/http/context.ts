@@ -1,7 +1,7 @@
 /** Everything that the HTTP app works with. A server fills it with real parts, a test with small ones. */
 import type { ServedModel } from '../api/served-model.js';
 import type { Telemetry } from '../observe/telemetry.js';
-import type { SessionAdmin } from '../sessions/admin.js';
+import type { KeptSessions } from '../sessions/admin.js';
 import type { HealthDetails } from './health.js';
 
 export interface HttpOptions {
@@ -22,9 +22,9 @@ export interface ServerContext {
   readonly models: readonly ServedModel[];
   readonly telemetry: Telemetry;
   /** Absent while no sessions are kept. */
-  readonly sessions?: SessionAdmin | undefined;
+  readonly sessions?: KeptSessions | undefined;
   /** What /health tells beyond that the server lives. */
   readonly health: () => HealthDetails;
-  /** Whether a failure has made the process unusable. */
-  readonly isBroken: () => boolean;
+  /** How many models a failure has made unusable until the process is started again. */
+  readonly brokenModels: () => number;
 }

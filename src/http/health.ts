@@ -91,8 +91,11 @@ export interface HealthDetails {
 }
 
 export interface HealthReport extends Partial<HealthDetails> {
-  /** broken: a failure has made the process unusable; start it again. */
-  readonly status: 'ok' | 'stopping' | 'broken';
+  /**
+   * degraded: a failure has made some of the models unusable (their queue's mode says so), the others go on; broken: all of
+   * them; start the server again.
+   */
+  readonly status: 'ok' | 'stopping' | 'degraded' | 'broken';
   readonly active_requests?: number;
   /** The latest failed generations, newest first. */
   readonly recent_failures?: readonly FailureReceipt[];

@@ -6,9 +6,10 @@
  * is closed again; `close` gives everything back, once.
  */
 import { existsSync } from 'node:fs';
-import { basename, join, resolve } from 'node:path';
+import { join } from 'node:path';
 import type { ServedModel } from '../api/served-model.js';
-import { ChatFormat } from '../chat/chat-format.js';
+import { ChatFormat, loadTemplate } from '../chat/chat-format.js';
+import { chatDialect } from '../chat/dialects/index.js';
 import type { Options } from '../config.js';
 import { openBackend, type OpenedBackend } from '../engine/backends/open-backend.js';
 import type { LanguageModel } from '../engine/model.js';
@@ -16,12 +17,15 @@ import { PlumblineError } from '../errors.js';
 import { loadModel, type FamilyLoadOptions, type LoadedModel } from '../families/load.js';
 import type { LiveFigures } from '../observe/metrics.js';
 import { createSequence, speculationObstacle } from '../generate/choose-sequence.js';
+import { samplingRules } from '../sample/sampler.js';
 import { Scheduler } from '../schedule/scheduler.js';
+import type { TokenBytes } from '../tokens/detokenizer.js';
 import { TextAssembler } from '../tokens/text-assembler.js';
 import { Tokenizer } from '../tokens/tokenizer.js';
 import type { DeclinedPath, ModelHealth } from './health.js';
+import type { ModelSpec } from './model-specs.js';
 import { openSessions, type OpenedSessions, type SessionSeams } from './open-sessions.js';
-import { embeddedModelFolder, packageVersion } from './package-info.js';
+import { packageVersion } from './package-info.js';
 import { declinedSpeculation, hookedClosing, samplerOf, speculationSettings, type RowHook } from './request-sampler.js';
 
 /** Told while a model opens, so that a terminal or a log can show it. */
@@ -53,11 +57,11 @@ export interface OpenedModel {
 
 /** @throws what tokenizer, backend and checkpoint throw; nothing stays open then. */
 export async function openModel(
+  { id, folder }: ModelSpec,
   options: Options,
   observer: OpenObserver = {},
   seams: TestSeams = {},
 ): Promise<OpenedModel> {
-  const folder = resolve(options.model ?? embeddedModelFolder());
   const opened: (() => Promise<void>)[] = [];
   const closeAll = async (): Promise<void> => {
     for (const close of opened.splice(0).reverse()) await close();
@@ -67,13 +71,13 @@ export async function openModel(
       throw new PlumblineError('checkpoint_not_found', `${folder} is no checkpoint folder: it has no config.json`);
     }
     const tokenizer = await Tokenizer.load(folder);
-    const chat = await ChatFormat.load(folder, tokenizer);
+    const template = await loadTemplate(folder, tokenizer);
     const backend = await openBackend(options.backend, options.threads);
     opened.push(async () => backend.backend.close());
     observer.onBackend?.(backend);
     const loaded = await loadModel({
       dir: folder,
-      id: options.modelId ?? basename(folder),
+      id,
       backend: backend.backend,
       dtype: options.dtype,
       contextLength: options.context,
@@ -90,6 +94,7 @@ export async function openModel(
     requireKnownIds(tokenizer, loaded.model);
     const sessions = await openSessions(loaded, options, { ...observer, ...seams });
     opened.push(async () => sessions.close());
+    const chat = new ChatFormat(tokenizer, template, { dialect: chatDialect(loaded.model.laws.chat) });
     const scheduler = new Scheduler({
       model: loaded.model,
       createSampler: (request) => samplerOf(request, loaded, options, tokenizer.vocabSize, seams.rowHook),
@@ -115,7 +120,7 @@ export async function openModel(
       backend,
       folder,
       sessions,
-      health: () => modelHealth(loaded, backend, scheduler, sessions, options),
+      health: () => modelHealth(loaded, backend, chat, scheduler, sessions, options),
       live: () => {
         const { running, queued } = scheduler.stats();
         return { running, waiting: queued, containment: sessions.figures() };
@@ -167,13 +172,15 @@ function servedModel(
     contextLength: model.contextLength,
     defaultMaxTokens: options.maxTokens,
     timeoutMs: options.requestTimeoutS > 0 ? options.requestTimeoutS * 1000 : undefined,
+    samplingRules: samplingRules(model.laws.sampler),
     stopTokenIds: [...new Set([...eosTokenIds, ...generation.eosTokenIds, ...padId, ...named])],
     build: { version: packageVersion(), backend: backend.name, activationLaw: model.activationLaw },
     encode: (text) =>
       tokenizer.encode(text, { addSpecialTokens: true, limit: { tokens: model.contextLength, param: 'prompt' } }),
     tokenBytes: (id) => tokenizer.tokenBytes(id),
-    textSink: (stop) => new TextAssembler(tokenizer, { stop }),
+    textSink: (stop) => new TextAssembler(shownTokens(tokenizer, chat), { stop }),
     chat: {
+      readsThinking: chat.readsThinking,
       prepare: (conversation, session) =>
         chat.prepare(conversation, model.contextLength, { session, committed, turnEnds }),
     },
@@ -181,9 +188,15 @@ function servedModel(
   };
 }
 
+/** The tokenizer's bytes, without the special tokens that are no text of an answer. */
+function shownTokens(tokenizer: Tokenizer, chat: ChatFormat): TokenBytes {
+  return { tokenBytes: (id) => tokenizer.tokenBytes(id), isSpecial: (id) => chat.isHidden(id) };
+}
+
 function modelHealth(
-  { model, memory, report }: LoadedModel,
+  { model, memory, report, generation }: LoadedModel,
   { backend, reason, declined }: OpenedBackend,
+  chat: ChatFormat,
   scheduler: Scheduler,
   sessions: OpenedSessions,
   options: Options,
@@ -195,6 +208,19 @@ function modelHealth(
   }));
   if (backend.mapFile === undefined) {
     paths.push({ path: 'mapped weights', reason: `the ${backend.name} backend cannot map files; weights were read` });
+  }
+  if (chat.usesLayout) {
+    paths.push({ path: 'chat template', reason: 'the checkpoint has none; prompts follow the layout of its family' });
+  }
+  const { temperature, topP, topK } = generation;
+  if (
+    !samplingRules(model.laws.sampler).generationConfig &&
+    [temperature, topP, topK].some((value) => value !== undefined)
+  ) {
+    paths.push({
+      path: 'sampling of generation_config.json',
+      reason: 'the sampler law of the model has its own defaults',
+    });
   }
   const { speculation } = options;
   if (speculation !== 'off') {

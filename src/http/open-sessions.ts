@@ -106,6 +106,7 @@ export async function openSessions(
     atPoint: seams.containmentPoint,
   });
   const admin = new SessionAdmin({
+    model: model.id,
     containment,
     resident: () => (bank ? residentSessions(bank) : []),
     store: store && storeAdmin(store),

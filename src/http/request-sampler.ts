@@ -5,7 +5,7 @@ import type { Options } from '../config.js';
 import type { LoadedModel } from '../families/load.js';
 import { speculationObstacle, type SpeculationSettings } from '../generate/choose-sequence.js';
 import { resolveSampling } from '../sample/resolve-sampling.js';
-import { createSampler, createSpeculativeSampler, type RequestSampler } from '../sample/sampler.js';
+import { createSampler, createSpeculativeSampler, samplingRules, type RequestSampler } from '../sample/sampler.js';
 import type { SpeculativeSampler } from '../sample/speculation.js';
 import type { RowContext } from '../sample/validity.js';
 import type { TokenSequence } from '../generate/sequence.js';
@@ -41,12 +41,22 @@ export function samplerOf(
   rowHook: RowHook | undefined,
 ): RequestSampler {
   const { model, generation } = loaded;
-  const settings = resolveSampling(request.sampling, options, generation, model.laws.samplingDefaults);
+  const settings = resolveSampling(
+    {
+      request: request.sampling,
+      serverFlags: options,
+      generationConfig: generation,
+      familyDefaults: model.laws.samplingDefaults,
+      thinking: request.thinking,
+    },
+    samplingRules(model.laws.sampler),
+  );
   const samplerOptions = {
     vocabSize: model.vocabSize,
     tokenizerSize,
     rowDtype: model.activationLaw.startsWith('bf16') ? ('bf16' as const) : ('f32' as const),
     topLogprobs: request.topLogprobs,
+    guide: request.guide,
   };
   const acceptance = request.speculation ?? options.speculation;
   if (acceptance === 'off' || declinedSpeculation(request, loaded, options) !== undefined) {
@@ -64,15 +74,26 @@ function hookedSampler(sampler: RequestSampler, request: GenerationRequest, hook
       hook(row, context, request);
       return sampler.next(row, context);
     },
+    check: (row, context) => sampler.check(row, context),
+    get warning() {
+      return sampler.warning;
+    },
   };
 }
 
 function hookedSpeculative(sampler: SpeculativeSampler, request: GenerationRequest, hook: RowHook): SpeculativeSampler {
+  const plain = hookedSampler(sampler, request, hook);
   return {
-    ...hookedSampler(sampler, request, hook),
+    seed: plain.seed,
+    next: (row, context) => plain.next(row, context),
+    check: (row, context) => sampler.check(row, context),
+    get warning() {
+      return sampler.warning;
+    },
     greedy: sampler.greedy,
     acceptance: sampler.acceptance,
     penalised: sampler.penalised,
+    greedyDrafts: sampler.greedyDrafts,
     draft(row, context) {
       hook(row, context, request);
       return sampler.draft(row, context);

@@ -16,6 +16,7 @@ import {
 import { PlumblineError } from '../errors.js';
 import { isAlive, readLockOwner } from '../sessions/checkpoints/lock.js';
 import { diskFiles } from '../sessions/checkpoints/file-layer.js';
+import { modelFolderName, modelSessionFolders } from '../sessions/checkpoints/session-folder.js';
 import { openSessionFolder } from '../sessions/open-folder.js';
 import { SESSION_FILE_TYPE } from './session-routes.js';
 
@@ -39,18 +40,33 @@ export interface SessionSource {
   /** A running server. */
   readonly url?: string | undefined;
   readonly sessionDir?: string | undefined;
+  /** The model whose sessions are meant, where several are served. */
+  readonly model?: string | undefined;
   readonly apiKey?: string | undefined;
 }
 
 /** @throws invalid_option for neither, session_store_locked for a folder whose owner cannot be asked, and what opening throws */
-export async function openSessionControl({ url, sessionDir, apiKey }: SessionSource): Promise<SessionControl> {
-  if (url !== undefined) return new ServerSessions(url, apiKey);
+export async function openSessionControl({ url, sessionDir, model, apiKey }: SessionSource): Promise<SessionControl> {
+  if (url !== undefined) return new ServerSessions(url, model, apiKey);
   if (sessionDir === undefined) {
     throw new PlumblineError('invalid_option', 'give --session-dir, or --url of a running server');
   }
-  const owner = readLockOwner(diskFiles, sessionDir);
-  if (owner?.address !== undefined && isAlive(owner)) return new ServerSessions(owner.address, apiKey);
-  return openFolder(sessionDir);
+  const folder = folderOf(sessionDir, model);
+  const owner = readLockOwner(diskFiles, folder);
+  if (owner?.address !== undefined && isAlive(owner)) return new ServerSessions(owner.address, model, apiKey);
+  return openFolder(folder);
+}
+
+/** Of several models each has a folder of its own in the one that was given. */
+function folderOf(sessionDir: string, model: string | undefined): string {
+  const models = modelSessionFolders(diskFiles, sessionDir);
+  if (models.length === 0) return sessionDir;
+  const found = models.find(({ name }) => model !== undefined && name === modelFolderName(model));
+  if (found !== undefined) return found.path;
+  throw new PlumblineError(
+    'invalid_option',
+    `the session folder has those of several models; say whose are meant with --of: ${models.map(({ name }) => decodeURIComponent(name)).join(', ')}`,
+  );
 }
 
 async function openFolder(path: string): Promise<SessionControl> {
@@ -78,10 +94,12 @@ interface ErrorBody {
 
 class ServerSessions implements SessionControl {
   readonly source: string;
+  readonly #query: string;
   readonly #apiKey: string | undefined;
 
-  constructor(url: string, apiKey: string | undefined) {
+  constructor(url: string, model: string | undefined, apiKey: string | undefined) {
     this.source = url.replace(/\/$/, '');
+    this.#query = model === undefined ? '' : `?model=${encodeURIComponent(model)}`;
     this.#apiKey = apiKey;
   }
 
@@ -90,11 +108,11 @@ class ServerSessions implements SessionControl {
   }
 
   async show(id: string): Promise<SessionJson> {
-    return (await this.#json('GET', `/${encodeURIComponent(id)}`)) as SessionJson;
+    return (await this.#json('GET', `/${encodeURIComponent(id)}${this.#query}`)) as SessionJson;
   }
 
   async remove(id: string): Promise<DeletedSessionJson> {
-    return (await this.#json('DELETE', `/${encodeURIComponent(id)}`)) as DeletedSessionJson;
+    return (await this.#json('DELETE', `/${encodeURIComponent(id)}${this.#query}`)) as DeletedSessionJson;
   }
 
   async collect(): Promise<{ readonly files: number; readonly owed: number }> {
@@ -102,12 +120,12 @@ class ServerSessions implements SessionControl {
   }
 
   async exportSession(id: string): Promise<AsyncIterable<Uint8Array>> {
-    const response = await this.#ask('GET', `/v1/plumbline/session-files/${encodeURIComponent(id)}`);
+    const response = await this.#ask('GET', `/v1/plumbline/session-files/${encodeURIComponent(id)}${this.#query}`);
     return response.body ?? noBytes();
   }
 
   async importSession(file: AsyncIterable<Uint8Array>): Promise<{ readonly id: string; readonly bytes: number }> {
-    const response = await this.#ask('POST', '/v1/plumbline/sessions', {
+    const response = await this.#ask('POST', `/v1/plumbline/sessions${this.#query}`, {
       headers: { 'content-type': SESSION_FILE_TYPE },
       body: ReadableStream.from(file),
       duplex: 'half',
@@ -150,6 +168,7 @@ function refusal(code: string | undefined, message: string): PlumblineError {
     case 'session_file_invalid':
     case 'unauthorized':
     case 'session_store_unusable':
+    case 'invalid_request':
       return new PlumblineError(code, message);
     default:
       return new PlumblineError('server_refused', message);

@@ -13,15 +13,15 @@ import {
   type DeletedSessionJson,
 } from '../api/plumbline/sessions.js';
 import { PlumblineError } from '../errors.js';
-import type { SessionAdmin } from '../sessions/admin.js';
+import type { KeptSessions } from '../sessions/admin.js';
 import type { HttpEnv } from './env.js';
 import type { Route } from './routes.js';
 
 export const SESSION_FILE_TYPE = 'application/vnd.plumbline.session';
 
 /** @param sessions undefined while the server keeps none */
-export function sessionRoutes(sessions: SessionAdmin | undefined): readonly Route[] {
-  const admin = (): SessionAdmin => {
+export function sessionRoutes(sessions: KeptSessions | undefined): readonly Route[] {
+  const admin = (): KeptSessions => {
     if (sessions !== undefined) return sessions;
     throw new PlumblineError('sessions_off', 'this server keeps no sessions; start it with --sessions on');
   };
@@ -36,13 +36,13 @@ export function sessionRoutes(sessions: SessionAdmin | undefined): readonly Rout
       method: 'GET',
       path: '/v1/plumbline/sessions/:id{.+}',
       summary: 'one session and its checkpoints',
-      handler: (c) => c.json(sessionDetailsJson(admin().show(idOf(c)))),
+      handler: (c) => c.json(sessionDetailsJson(admin().show(idOf(c), modelOf(c)))),
     },
     {
       method: 'DELETE',
       path: '/v1/plumbline/sessions/:id{.+}',
       summary: 'drop a session from memory and disk',
-      handler: async (c) => c.json(deletedSessionJson(idOf(c), await admin().remove(idOf(c)))),
+      handler: async (c) => c.json(deletedSessionJson(idOf(c), await admin().remove(idOf(c), modelOf(c)))),
     },
     {
       method: 'DELETE',
@@ -50,8 +50,8 @@ export function sessionRoutes(sessions: SessionAdmin | undefined): readonly Rout
       summary: 'drop every session',
       handler: async (c) => {
         const deleted: DeletedSessionJson[] = [];
-        for (const { session } of admin().list()) {
-          deleted.push(deletedSessionJson(session, await admin().remove(session)));
+        for (const { session, model } of admin().list()) {
+          deleted.push(deletedSessionJson(session, await admin().remove(session, model)));
         }
         return c.json({ object: 'list', data: deleted });
       },
@@ -65,7 +65,7 @@ export function sessionRoutes(sessions: SessionAdmin | undefined): readonly Rout
         if (c.req.header('content-type') !== SESSION_FILE_TYPE || c.req.raw.body === null) {
           throw new PlumblineError('unsupported_media_type', `send the file as 'content-type: ${SESSION_FILE_TYPE}'`);
         }
-        const { session, bytes } = await importer.importSession(c.req.raw.body);
+        const { session, bytes } = await importer.importSession(c.req.raw.body, modelOf(c));
         return c.json({ id: session, object: 'plumbline.session.imported', bytes });
       },
     },
@@ -74,7 +74,7 @@ export function sessionRoutes(sessions: SessionAdmin | undefined): readonly Rout
       path: '/v1/plumbline/session-files/:id{.+}',
       summary: 'a session as one file',
       handler: async (c) => {
-        const file = await admin().exportSession(idOf(c));
+        const file = await admin().exportSession(idOf(c), modelOf(c));
         c.header('content-type', SESSION_FILE_TYPE);
         return stream(
           c,
@@ -103,4 +103,9 @@ export function sessionRoutes(sessions: SessionAdmin | undefined): readonly Rout
 
 function idOf(c: Context<HttpEnv>): string {
   return c.req.param('id') ?? '';
+}
+
+/** Which model's session is meant, where several models are served. */
+function modelOf(c: Context<HttpEnv>): string | undefined {
+  return c.req.query('model');
 }

@@ -33,6 +33,7 @@ export interface FinishedGeneration {
   readonly cachedTokens: number;
   readonly prefillMs: number;
   readonly decodeMs: number;
+  readonly logitsWarning?: { readonly rows: number } | undefined;
 }
 
 export class Metrics {
@@ -80,6 +81,13 @@ export class Metrics {
     name: 'plumbline_containment_seconds',
     help: 'From an invalid row of logits until everything of its session was dropped and the client could be told',
     buckets: LATENCY_BUCKETS_S,
+    registers: [this.#registry],
+  });
+
+  readonly #observedRows = new Counter({
+    name: 'plumbline_observed_non_finite_rows_total',
+    help: 'Rows of finished generations that held NaN, +infinity or nothing finite and were made into tokens by their law',
+    labelNames: ['family', 'model'],
     registers: [this.#registry],
   });
 
@@ -156,6 +164,10 @@ export class Metrics {
         this.set(live().containment?.notReady ?? 0);
       },
     });
+  }
+
+  observedRows(family: string, model: string, rows: number): void {
+    this.#observedRows.inc({ family, model }, rows);
   }
 
   nonFiniteRow(family: string, census: LogitsCensus): void {

@@ -90,6 +90,8 @@ export class Telemetry {
     if (outcome.kind === 'finished') {
       const { reason, usage } = outcome;
       this.metrics.generation(model, reason, usage);
+      const { logitsWarning } = usage;
+      if (logitsWarning !== undefined) this.metrics.observedRows(family, model, logitsWarning.rows);
       this.#log.info(
         {
           ...fields,
@@ -98,6 +100,7 @@ export class Telemetry {
           cached: usage.cachedTokens,
           prefill_ms: Math.round(usage.prefillMs),
           decode_ms: Math.round(usage.decodeMs),
+          non_finite_rows: logitsWarning?.rows,
         },
         'generation finished',
       );

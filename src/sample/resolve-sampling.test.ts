@@ -1,17 +1,29 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { PlumblineError } from '../errors.js';
-import { CLASS_DEFAULTS, freshSeed, resolveSampling, type SamplingWishes } from './resolve-sampling.js';
+import { resolveSampling, type SamplingWishes } from './resolve-sampling.js';
+import { samplingRules } from './sampler.js';
 
 const FAMILY = { temperature: 1, topP: 0.95, topK: 20 };
-const seedSeven = (): bigint => 7n;
-const resolve = (request: SamplingWishes, flags: SamplingWishes = {}, config: SamplingWishes = {}) =>
-  resolveSampling(request, flags, config, FAMILY, CLASS_DEFAULTS, seedSeven);
+const MTPLX = { ...samplingRules('mtplx'), freshSeed: (): bigint => 7n };
+const DS4 = { ...samplingRules('ds4'), freshSeed: (): bigint => 7n };
+const resolve = (
+  request: SamplingWishes,
+  serverFlags: SamplingWishes = {},
+  generationConfig: SamplingWishes = {},
+  rules = MTPLX,
+  thinking = false,
+) => resolveSampling({ request, serverFlags, generationConfig, familyDefaults: FAMILY, thinking }, rules);
 
-test('a silent request takes the family defaults, and the class defaults where the family is silent', () => {
-  const expected = { ...FAMILY, presencePenalty: 0, frequencyPenalty: 0, seed: 7n };
+test('a silent request takes the family defaults, and the defaults of the law where the family is silent', () => {
+  const expected = { ...FAMILY, minP: 0, presencePenalty: 0, frequencyPenalty: 0, seed: 7n };
   assert.deepEqual(resolve({}), expected);
-  assert.equal(resolveSampling({}, {}, {}, {}, CLASS_DEFAULTS, seedSeven).temperature, 0.6);
+  const nobody = { request: {}, serverFlags: {}, generationConfig: {}, familyDefaults: {} };
+  assert.equal(resolveSampling(nobody, MTPLX).temperature, 0.6);
+  assert.deepEqual(resolveSampling(nobody, DS4), {
+    ...{ temperature: 1, topP: 1, topK: 0, minP: 0.05 },
+    ...{ presencePenalty: 0, frequencyPenalty: 0, seed: 7n },
+  });
 });
 
 test('request, server flag, generation_config.json, family: the first that speaks wins, field by field', () => {
@@ -56,7 +68,7 @@ test('seeds: the request before the server before a fresh one, 0 to 2^64 - 1', (
   assert.equal(resolve({ seed: 0n }, { seed: 1n }).seed, 0n);
   assert.equal(resolve({}, { seed: 1n }).seed, 1n);
   assert.equal(resolve({ seed: (1n << 64n) - 1n }).seed, (1n << 64n) - 1n);
-  const seeds = Array.from({ length: 200 }, freshSeed);
+  const seeds = Array.from({ length: 200 }, samplingRules('mtplx').freshSeed);
   assert.ok(seeds.every((seed) => seed >= 0n && seed < 2n ** 31n - 1n));
   assert.ok(new Set(seeds).size > 190);
 });
@@ -73,4 +85,22 @@ test('a bad value is refused with the code of the source that said it', () => {
   refused(() => resolve({ presencePenalty: Infinity }), 'invalid_request', 'presence_penalty');
   refused(() => resolve({ seed: -1n }), 'invalid_request', 'seed');
   refused(() => resolve({ seed: 1n << 64n }), 'invalid_request', 'seed');
+});
+
+test('under the ds4 law the seed 0 says nothing, no temperature is too small, and generation_config.json is not read', () => {
+  assert.equal(resolve({ seed: 0n }, {}, {}, DS4).seed, 7n);
+  assert.equal(resolve({ seed: 0n }, { seed: 3n }, {}, DS4).seed, 3n);
+  assert.equal(resolve({ seed: 5n }, { seed: 3n }, {}, DS4).seed, 5n);
+  assert.ok(Array.from({ length: 200 }, samplingRules('ds4').freshSeed).every((seed) => seed > 0n && seed < 2n ** 48n));
+  assert.equal(resolve({ temperature: 1e-310 }, {}, {}, DS4).temperature, 1e-310);
+  assert.equal(resolve({}, {}, { temperature: 0.3 }, DS4).temperature, FAMILY.temperature);
+});
+
+test('in thinking mode the ds4 law has its own defaults for what the client does not say; another law does not', () => {
+  const flags = { temperature: 0.2, topP: 0.5, topK: 5, seed: 3n };
+  const own = { temperature: 1, topP: 1, topK: 0, minP: 0.05, presencePenalty: 0, frequencyPenalty: 0, seed: 3n };
+  assert.deepEqual(resolve({}, flags, {}, DS4, true), own);
+  assert.deepEqual(resolve({ topP: 0.9 }, flags, {}, DS4, true), { ...own, topP: 0.9 });
+  assert.equal(resolve({}, flags, {}, DS4, false).temperature, 0.2);
+  assert.equal(resolve({}, flags, {}, MTPLX, true).temperature, 0.2);
 });

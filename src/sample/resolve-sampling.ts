@@ -1,18 +1,20 @@
 /**
  * One request's sampling settings out of everybody's wishes: request, server flag, generation_config.json, family
- * default, class default, the first that says something wins, field by field.
+ * default, default of the sampler law, the first that says something wins, field by field. Which sources count, and what a
+ * value may be, is for the rules of the law.
  *
  * Invariants: pure but for the fresh seed, which can be injected; a value is judged where it came from, so the error
  * names the field and its source; a request turns top_p off with 1 (or 0) and top_k off with 0 (or -1).
  */
-import { randomInt } from 'node:crypto';
 import { PlumblineError, type ErrorCode } from '../errors.js';
+import type { SamplingRules } from './sampling-rules.js';
 
 /** Settings that a source may leave open. */
 export interface SamplingWishes {
   readonly temperature?: number | undefined;
   readonly topP?: number | undefined;
   readonly topK?: number | undefined;
+  readonly minP?: number | undefined;
   readonly presencePenalty?: number | undefined;
   readonly frequencyPenalty?: number | undefined;
   readonly seed?: bigint | undefined;
@@ -26,6 +28,8 @@ export interface ResolvedSampling {
   readonly topP: number;
   /** Integer; acts for 0 < k < V. */
   readonly topK: number;
+  /** Relative to the best token, in laws that have it; absent: 0. */
+  readonly minP?: number | undefined;
   /** In [-2, 2]. */
   readonly presencePenalty: number;
   readonly frequencyPenalty: number;
@@ -33,22 +37,8 @@ export interface ResolvedSampling {
   readonly seed: bigint;
 }
 
-/** What the sampler of the law uses for a model whose family says nothing. */
-export const CLASS_DEFAULTS = {
-  temperature: 0.6,
-  topP: 0.95,
-  topK: 20,
-  presencePenalty: 0,
-  frequencyPenalty: 0,
-} as const satisfies SamplingWishes;
-
 /** Seeds are below this. */
 export const SEED_LIMIT = 1n << 64n;
-
-/** A seed for a request that names none: uniform in [0, 2^31 - 1). */
-export function freshSeed(): bigint {
-  return BigInt(randomInt(2 ** 31 - 1));
-}
 
 interface Source {
   readonly name: string;
@@ -56,15 +46,13 @@ interface Source {
   readonly wishes: SamplingWishes;
 }
 
-/** Every float32 logit divided by it is finite in float64, so a client's number cannot make a row look broken. */
-const LEAST_TEMPERATURE = 1e-200;
-
 type NumericField = Exclude<keyof SamplingWishes, 'seed'>;
 
 const WIRE_NAMES: Record<keyof SamplingWishes, string> = {
   temperature: 'temperature',
   topP: 'top_p',
   topK: 'top_k',
+  minP: 'min_p',
   presencePenalty: 'presence_penalty',
   frequencyPenalty: 'frequency_penalty',
   seed: 'seed',
@@ -75,57 +63,71 @@ function refuse(source: Source, field: keyof SamplingWishes, rule: string): neve
   throw new PlumblineError(source.code, `${param} of the ${source.name} must be ${rule}`, { param });
 }
 
-/**
- * @param fresh makes the seed when nobody names one.
- * @throws PlumblineError invalid_request, invalid_option or config_invalid, by the source of the bad value.
- */
-export function resolveSampling(
-  request: SamplingWishes,
-  serverFlags: SamplingWishes,
-  generationConfig: SamplingWishes,
-  familyDefaults: SamplingWishes,
-  classDefaults: Required<Pick<SamplingWishes, NumericField>> = CLASS_DEFAULTS,
-  fresh: () => bigint = freshSeed,
-): ResolvedSampling {
-  const sources: readonly Source[] = [
-    { name: 'request', code: 'invalid_request', wishes: request },
-    { name: 'server flag', code: 'invalid_option', wishes: serverFlags },
-    { name: 'generation_config.json', code: 'config_invalid', wishes: generationConfig },
-    { name: 'family defaults', code: 'internal_error', wishes: familyDefaults },
-    { name: 'class defaults', code: 'internal_error', wishes: classDefaults },
-  ];
+/** Everybody's wishes for one request. */
+export interface SamplingSources {
+  readonly request: SamplingWishes;
+  readonly serverFlags: SamplingWishes;
+  readonly generationConfig: SamplingWishes;
+  readonly familyDefaults: SamplingWishes;
+  /** Whether the request lets the model think first. */
+  readonly thinking?: boolean | undefined;
+}
 
+/** Who may say a sampling field of a request, first to last. */
+function sourcesOf(wishes: SamplingSources, rules: SamplingRules): readonly Source[] {
+  const own = rules.ownDefaultsWhenThinking && wishes.thinking === true;
+  return [
+    { name: 'request', code: 'invalid_request', wishes: wishes.request },
+    { name: 'server flag', code: 'invalid_option', wishes: own ? {} : wishes.serverFlags },
+    {
+      name: 'generation_config.json',
+      code: 'config_invalid',
+      wishes: own || !rules.generationConfig ? {} : wishes.generationConfig,
+    },
+    { name: 'family defaults', code: 'internal_error', wishes: own ? {} : wishes.familyDefaults },
+    { name: 'law defaults', code: 'internal_error', wishes: rules.defaults },
+  ];
+}
+
+/** @throws PlumblineError invalid_request, invalid_option or config_invalid, by the source of the bad value. */
+export function resolveSampling(wishes: SamplingSources, rules: SamplingRules): ResolvedSampling {
+  const sources = sourcesOf(wishes, rules);
   const numeric = (field: NumericField, integer = false): number => {
     for (const source of sources) {
       const value = source.wishes[field];
       if (value === undefined) continue;
       if (!Number.isFinite(value)) refuse(source, field, 'a finite number');
       if (integer && !Number.isInteger(value)) refuse(source, field, 'an integer');
-      if (field === 'temperature' && value > 0 && value < LEAST_TEMPERATURE) {
-        refuse(source, field, `0 (greedy), or at least ${LEAST_TEMPERATURE}`);
+      if (field === 'temperature' && value > 0 && value < rules.leastTemperature) {
+        refuse(source, field, `0 (greedy), or at least ${rules.leastTemperature}`);
       }
       return value;
     }
     throw new PlumblineError('internal_error', `no default for ${WIRE_NAMES[field]}`);
   };
-
-  const seed = (): bigint => {
-    for (const source of sources.slice(0, 2)) {
-      const value = source.wishes.seed;
-      if (value === undefined) continue;
-      if (value < 0n || value >= SEED_LIMIT) refuse(source, 'seed', 'an integer in [0, 2^64)');
-      return value;
-    }
-    return fresh();
-  };
-
   const clamp = (value: number): number => Math.min(2, Math.max(-2, value));
   return {
     temperature: numeric('temperature'),
     topP: numeric('topP'),
-    topK: numeric('topK', true),
+    topK: numeric('topK', rules.topK === 'integer'),
+    minP: numeric('minP'),
     presencePenalty: clamp(numeric('presencePenalty')),
     frequencyPenalty: clamp(numeric('frequencyPenalty')),
-    seed: seed(),
+    seed: seedOf(wishes, rules),
   };
+}
+
+/** The first seed that is one, of the request or the server; else a fresh one. */
+function seedOf({ request, serverFlags }: SamplingSources, rules: SamplingRules): bigint {
+  const sources: readonly Source[] = [
+    { name: 'request', code: 'invalid_request', wishes: request },
+    { name: 'server flag', code: 'invalid_option', wishes: serverFlags },
+  ];
+  for (const source of sources) {
+    const value = source.wishes.seed;
+    if (value === undefined || (value === 0n && rules.seedZero === 'unset')) continue;
+    if (value < 0n || value >= SEED_LIMIT) refuse(source, 'seed', 'an integer in [0, 2^64)');
+    return value;
+  }
+  return rules.freshSeed();
 }

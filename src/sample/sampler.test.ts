@@ -1,15 +1,24 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { NonFiniteLogitsError, PlumblineError } from '../errors.js';
-import { resolveSampling, type SamplingWishes } from './resolve-sampling.js';
-import { createSampler, createSpeculativeSampler, type RequestSampler, type SamplerOptions } from './sampler.js';
+import { resolveSampling, type ResolvedSampling, type SamplingWishes } from './resolve-sampling.js';
+import {
+  createSampler,
+  createSpeculativeSampler,
+  samplingRules,
+  type RequestSampler,
+  type SamplerOptions,
+} from './sampler.js';
 import type { RowContext } from './validity.js';
 
 const VOCAB = 64;
 const context = (step: number): RowContext => ({ site: 'ar_step', phase: 'decode', step });
 
+const resolved = (request: SamplingWishes): ResolvedSampling =>
+  resolveSampling({ request, serverFlags: {}, generationConfig: {}, familyDefaults: {} }, samplingRules('mtplx'));
+
 const sampler = (wishes: SamplingWishes, options: Partial<SamplerOptions> = {}): RequestSampler =>
-  createSampler('mtplx', resolveSampling({ seed: 7n, ...wishes }, {}, {}, { temperature: 1, topP: 0.95, topK: 20 }), {
+  createSampler('mtplx', resolved({ temperature: 1, topP: 0.95, topK: 20, seed: 7n, ...wishes }), {
     vocabSize: VOCAB,
     ...options,
   });
@@ -129,16 +138,8 @@ test('a row of another length is a fault, not a token', () => {
   );
 });
 
-test('a law that is not built is named', () => {
-  const settings = resolveSampling({}, {}, {}, {});
-  const named = (thrown: unknown): boolean =>
-    thrown instanceof PlumblineError && thrown.code === 'config_unsupported' && /ds4/.test(thrown.message);
-  assert.throws(() => createSampler('ds4', settings, { vocabSize: 4 }), named);
-  assert.throws(() => createSpeculativeSampler('ds4', settings, { vocabSize: 4, acceptance: 'plain' }), named);
-});
-
 test('a speculative sampler decodes plainly as a plain one does', () => {
-  const settings = resolveSampling({ seed: 5n, temperature: 1 }, {}, {}, {});
+  const settings = resolved({ seed: 5n, temperature: 1 });
   const options = { vocabSize: VOCAB, topLogprobs: 2 };
   for (const acceptance of ['plain', 'block', 'coupled'] as const) {
     const plain = createSampler('mtplx', settings, options);
@@ -153,8 +154,8 @@ test('a speculative sampler decodes plainly as a plain one does', () => {
 test('a vocabulary of 248,320 is sampled to the same token as its compact row', () => {
   const row = new Float32Array(248320).fill(-Infinity);
   [7, 1000, 248000, 248319].forEach((id, i) => (row[id] = 1 + i * 0.5));
-  const big = createSampler('mtplx', resolveSampling({ seed: 3n }, {}, {}, {}), { vocabSize: row.length });
-  const small = createSampler('mtplx', resolveSampling({ seed: 3n }, {}, {}, {}), { vocabSize: 4 });
+  const big = createSampler('mtplx', resolved({ seed: 3n }), { vocabSize: row.length });
+  const small = createSampler('mtplx', resolved({ seed: 3n }), { vocabSize: 4 });
   const compact = Float32Array.of(1, 1.5, 2, 2.5);
   for (let step = 0; step < 10; step++) {
     const at = small.next(compact, context(step)).tokenId;

@@ -59,6 +59,8 @@ export interface SpeculativeSampler extends RequestSampler {
   /** Penalties or an overlay change rows, so copied prompt text must not be proposed. */
   readonly penalised: boolean;
   readonly acceptance: AcceptanceLaw;
+  /** Each draft is the most likely token of its row, and draws nothing: a head may go on by itself. */
+  readonly greedyDrafts: boolean;
   /**
    * One draft from a row of the draft head, unpenalised.
    * @throws NonFiniteLogitsError for an invalid row.

@@ -1,6 +1,7 @@
 /**
  * The one door to a token id. A row of logits is valid when it has no NaN, no +infinity, and at least one finite entry;
- * -infinity beside a finite winner is a legal mask. Only a row that passed here can make a `TokenId`.
+ * -infinity beside a finite winner is a legal mask. Only here a `TokenId` is made: from a row that passed, or, under a
+ * law that judges no rows, from any row and by a function of its own.
  *
  * Invariants: one pass gives verdict, maximum and arg-max together; the verdict is of the whole row, never of candidates;
  * an invalid row yields a census and nothing else.
@@ -44,17 +45,33 @@ export function censusOf(row: LogitsRow): RowCensus {
   return { nanCount, infCount, vocabSize: row.length };
 }
 
+/** Entries that are looked at together: one comparison each says that there is neither a new maximum nor a NaN. */
+const STRETCH = 8;
+
 /** The validity law of a row, with its maximum and the lowest index that holds it. Never throws. */
 export function inspectRow(row: LogitsRow): RowVerdict {
+  const { length } = row;
   let max = -Infinity;
   let argmax = -1;
-  for (let i = 0; i < row.length; i++) {
-    const value = row[i]!;
-    if (value > max) {
+  for (let i = 0; i < length; i += STRETCH) {
+    if (
+      row[i]! <= max &&
+      row[i + 1]! <= max &&
+      row[i + 2]! <= max &&
+      row[i + 3]! <= max &&
+      row[i + 4]! <= max &&
+      row[i + 5]! <= max &&
+      row[i + 6]! <= max &&
+      row[i + 7]! <= max
+    ) {
+      continue;
+    }
+    for (let at = i; at < i + STRETCH && at < length; at++) {
+      const value = row[at]!;
+      if (value <= max) continue;
+      if (value !== value) return { valid: false, census: censusOf(row) };
       max = value;
-      argmax = i;
-    } else if (value !== value) {
-      return { valid: false, census: censusOf(row) };
+      argmax = at;
     }
   }
   if (max === Infinity || max === -Infinity) return { valid: false, census: censusOf(row) };
@@ -96,6 +113,15 @@ export class ValidRow {
     }
     return id as TokenId;
   }
+}
+
+/**
+ * An id of a row as a token without a verdict on the row: for laws that make a token of any row (`invalidRow` of the
+ * family's laws). @throws PlumblineError internal_error for an id outside the row.
+ */
+export function unjudgedToken(row: LogitsRow, id: number): TokenId {
+  if (Number.isInteger(id) && id >= 0 && id < row.length) return id as TokenId;
+  throw new PlumblineError('internal_error', `a sampler chose id ${id} from a row of ${row.length}`);
 }
 
 /** `ValidRow.check` under the name that the loops use. */

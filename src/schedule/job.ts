@@ -10,6 +10,7 @@
 import { NonFiniteLogitsError, PlumblineError, toPlumblineError } from '../errors.js';
 import type { LanguageModel } from '../engine/model.js';
 import { releaseResult, type Step, type TokenSequence, type Work, type WorkResult } from '../generate/sequence.js';
+import type { LogitsWarning } from '../sample/row-watch.js';
 import { EventQueue } from './event-queue.js';
 import type { FinishReason, GenerationRequest, GenerationUsage, SessionReport } from './request.js';
 import { isFinal, transition, type RequestState } from './request-state.js';
@@ -27,6 +28,8 @@ export interface JobOptions {
   readonly onWait?: ((waiting: Promise<void>) => void) | undefined;
   /** The seed that its sampler draws with. */
   readonly seed: bigint;
+  /** What its sampler saw of rows that another law refuses. */
+  readonly logitsWarning: () => LogitsWarning | undefined;
   /** Milliseconds of a clock that never goes back. */
   readonly now: () => number;
   /** Called once, when the job has ended. */
@@ -184,7 +187,10 @@ export class Job {
         this.events.push({ type: 'token', tokenId, text, logprob, topLogprobs });
         // What stands behind a stop string was never part of the answer: such a turn is not closed.
         if (stop !== undefined) this.#finish(this.#endingOf('stop', stop));
-        else if (step.end === 'length') this.#end('length');
+        else if (this.#completionTokens >= (this.request.guide?.completedAt ?? Infinity)) {
+          this.#sequence?.stop();
+          this.#end('stop');
+        } else if (step.end === 'length') this.#end('length');
         return;
       }
       case 'closed':
@@ -219,6 +225,7 @@ export class Job {
     if (state.phase !== 'decoding') throw new PlumblineError('internal_error', `a ${state.phase} request has no usage`);
     const speculation = this.#sequence?.speculation;
     const session = this.#options.sessionReport?.();
+    const logitsWarning = this.#options.logitsWarning();
     return {
       promptTokens: this.request.promptTokens.length,
       completionTokens: this.completionTokens,
@@ -228,6 +235,7 @@ export class Job {
       seed: this.#options.seed,
       ...(speculation && { speculation }),
       ...(session && { session }),
+      ...(logitsWarning && { logitsWarning }),
     };
   }
 

@@ -6,6 +6,8 @@
  */
 import type { LogitsCensus } from '../errors.js';
 import type { SpeculationReport } from '../generate/sequence.js';
+import type { LogitsWarning } from '../sample/row-watch.js';
+import type { SamplingGuide } from '../sample/sampler.js';
 import type { AcceptanceLaw } from '../sample/speculation.js';
 import type { RestoreReason } from '../sessions/types.js';
 
@@ -14,6 +16,7 @@ export interface SamplingOptions {
   readonly temperature?: number | undefined;
   readonly topP?: number | undefined;
   readonly topK?: number | undefined;
+  readonly minP?: number | undefined;
   readonly presencePenalty?: number | undefined;
   readonly frequencyPenalty?: number | undefined;
   /** Non-negative integer below 2^64; bigint so that no digit is lost. */
@@ -73,6 +76,12 @@ export interface SessionReport {
 /** trimmed: a stop string cut the turn. */
 export type NotStored = 'off' | 'fenced' | 'no_room' | 'trimmed' | 'unusable';
 
+/** Watches the tokens of an answer as they are chosen. */
+export interface AnswerGuide extends SamplingGuide {
+  /** How many tokens the answer had when it was complete without a stop token; undefined while it is not. */
+  readonly completedAt?: number | undefined;
+}
+
 export interface GenerationRequest {
   readonly requestId: string;
   /** At least one id, each inside the model's vocabulary. */
@@ -89,6 +98,10 @@ export interface GenerationRequest {
   /** How to speculate; undefined takes the server's default. */
   readonly speculation?: SpeculationMode | undefined;
   readonly session?: SessionWish | undefined;
+  /** Whether the model reasons first; some laws have other defaults then. */
+  readonly thinking?: boolean | undefined;
+  /** Follows the answer for the sampler, and says when it is complete; fresh for each request. */
+  readonly guide?: AnswerGuide | undefined;
   readonly signal?: AbortSignal | undefined;
   /** Milliseconds from submission, waiting included, after which the request fails with `deadline_exceeded`. */
   readonly timeoutMs?: number | undefined;
@@ -140,6 +153,8 @@ export interface GenerationUsage {
   readonly speculation?: SpeculationReport | undefined;
   /** Absent where no sessions are kept. */
   readonly session?: SessionReport | undefined;
+  /** Rows that held NaN, +infinity or nothing finite and were made into tokens, as the family's law says. */
+  readonly logitsWarning?: LogitsWarning | undefined;
 }
 
 export type { LogitsCensus };

@@ -106,6 +106,16 @@ describe('one request', () => {
     assert.deepEqual([finish.reason, finish.stopMatch, finish.text], ['stop', '\ufffd', 'x']);
   });
 
+  test('a guide that calls the answer complete ends it with that token', async () => {
+    const { model, scheduler } = setUp();
+    const guide = { forcesGreedy: false, push: () => undefined, completedAt: 2 };
+    const { events } = await outcomeOf(scheduler.submit(makeRequest({ guide })));
+    const finish = events.at(-1);
+    assert.ok(finish?.type === 'finish');
+    assert.deepEqual([finish.reason, finish.stopMatch, finish.usage.completionTokens], ['stop', undefined, 2]);
+    assert.equal(model.liveStates, 0);
+  });
+
   test('log-probabilities are handed through', async () => {
     const { events } = await outcomeOf(setUp().scheduler.submit(makeRequest({ topLogprobs: 2 })));
     const first = events.find((event) => event.type === 'token');

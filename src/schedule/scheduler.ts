@@ -10,9 +10,10 @@ import { setImmediate as nextTurn, setTimeout as elapsed } from 'node:timers/pro
 import { PlumblineError, toPlumblineError } from '../errors.js';
 import type { LanguageModel } from '../engine/model.js';
 import { AutoregressiveSequence } from '../generate/autoregressive.js';
+import { workGroup } from '../generate/run-work.js';
 import type { TokenSequence } from '../generate/sequence.js';
 import type { RequestSampler } from '../sample/sampler.js';
-import { forwardTogether, workGroup } from './forward-together.js';
+import { forwardTogether } from './forward-together.js';
 import { Job, LONGEST_TIMEOUT_MS } from './job.js';
 import type { GenerationEvent, GenerationRequest } from './request.js';
 import type { TurnKeeper, TurnStart } from './turn-keeper.js';
@@ -114,6 +115,7 @@ export class Scheduler {
         contain: turn && ((failure) => turn.contain(failure)),
         onWait: (waiting) => this.#waitFor(waiting),
         seed: sampler.seed,
+        logitsWarning: () => sampler.warning,
         now: this.#options.now ?? (() => performance.now()),
         onEnd: (ended) => {
           turn?.end();

@@ -54,6 +54,8 @@ export interface StoreAdmin {
 
 export interface SessionSummary {
   readonly session: string;
+  /** The model whose states they are; absent in a folder that is looked at without one. */
+  readonly model?: string | undefined;
   readonly state: FenceState;
   readonly epoch: number;
   readonly resident: Omit<ResidentSession, 'session'> | undefined;
@@ -66,28 +68,52 @@ export interface SessionDetails extends SessionSummary {
 
 export type Removal = Pick<PurgeOutcome, 'dropped' | 'errors'>;
 
+/** The kept sessions of one model, or of all that a server has. `model` tells which, where several keep the same id. */
+export interface KeptSessions {
+  /** Every session of which anything is kept or that must start cold, by id. */
+  list(): readonly SessionSummary[];
+  /** @throws session_not_found */
+  show(session: string, model?: string): SessionDetails;
+  /** Takes everything of a session away. @throws session_not_found */
+  remove(session: string, model?: string): Promise<Removal>;
+  /** Sweeps: what is fenced, what could not be taken away before. @returns files that went, drops still owed */
+  collect(): Promise<{ readonly files: number; readonly owed: number }>;
+  /** @throws sessions_off, session_not_found */
+  exportSession(session: string, model?: string): Promise<AsyncIterable<Uint8Array>>;
+  /** @throws sessions_off, session_file_invalid, and what the disk throws */
+  importSession(
+    file: AsyncIterable<Uint8Array>,
+    model?: string,
+  ): Promise<{ readonly session: string; readonly bytes: number }>;
+}
+
 export interface SessionAdminParts {
+  readonly model?: string | undefined;
   readonly containment: Containment;
   readonly resident: () => readonly ResidentSession[];
   /** Absent: no folder was given. */
   readonly store: StoreAdmin | undefined;
 }
 
-export class SessionAdmin {
+export class SessionAdmin implements KeptSessions {
   readonly #parts: SessionAdminParts;
 
   constructor(parts: SessionAdminParts) {
     this.#parts = parts;
   }
 
-  /** Every session of which anything is kept or that must start cold, by id. */
+  get model(): string | undefined {
+    return this.#parts.model;
+  }
+
   list(): readonly SessionSummary[] {
-    const { containment, resident, store } = this.#parts;
+    const { model, containment, resident, store } = this.#parts;
     const residents = new Map(resident().map(({ session, ...rest }) => [session, rest]));
     const stored = new Map((store?.sessions() ?? []).map(({ session, ...rest }) => [session, rest]));
     const cold = containment.fences.notReady.map(({ session }) => session);
     return [...new Set([...residents.keys(), ...stored.keys(), ...cold])].sort().map((session) => ({
       session,
+      ...(model !== undefined && { model }),
       state: containment.fences.stateOf(session),
       epoch: containment.fences.epochOf(session),
       resident: residents.get(session),
@@ -95,34 +121,29 @@ export class SessionAdmin {
     }));
   }
 
-  /** @throws session_not_found */
   show(session: string): SessionDetails {
     const found = this.list().find((summary) => summary.session === session);
     if (found === undefined) throw notFound();
     return { ...found, checkpoints: this.#parts.store?.checkpoints(session) ?? [] };
   }
 
-  /** Takes everything of a session away. @throws session_not_found */
   async remove(session: string): Promise<Removal> {
     if (!this.list().some((kept) => kept.session === session)) throw notFound();
     return this.#parts.containment.remove(session);
   }
 
-  /** Sweeps: what is fenced, what could not be taken away before. @returns files that went, drops still owed */
   async collect(): Promise<{ readonly files: number; readonly owed: number }> {
     const { containment, store } = this.#parts;
     const owed = await containment.sweep();
     return { files: (await store?.collect()) ?? 0, owed };
   }
 
-  /** @throws sessions_off, session_not_found */
   async exportSession(session: string): Promise<AsyncIterable<Uint8Array>> {
     const store = this.#store();
     this.show(session);
     return store.exportSession(session);
   }
 
-  /** @throws sessions_off, session_file_invalid, and what the disk throws */
   async importSession(file: AsyncIterable<Uint8Array>): Promise<{ readonly session: string; readonly bytes: number }> {
     return this.#store().importSession(file);
   }

@@ -7,7 +7,7 @@ import { temporaryFolder } from '../../test/support/repository.js';
 import { floatBytes } from '../../test/support/write-safetensors.js';
 import { PlumblineError } from '../errors.js';
 import { memorySource, ReadOnlyFile, type ByteSource } from './file.js';
-import { RowTable, type TablePiece } from './gather.js';
+import { heldIfSmall, RowTable, type TablePiece } from './gather.js';
 import type { FloatDtype } from './tensor.js';
 
 /** Row r of the whole table: integers of 8 bits, which every dtype holds exactly, different from row to row. */
@@ -149,4 +149,31 @@ test('ids outside the table, a wrong output and a piece outside its source are r
   refused(() => table.rows([3], new Float32Array(8)));
   refused(() => new RowTable([{ ...piece, rows: 11 }], 4));
   assert.equal(source.reads, 0);
+});
+
+test('a small table is read once, piece by piece; a larger one only where rows are asked for', () => {
+  const [first, second] = [pieceOf('BF16', 0, 5, 4, 3, counted), pieceOf('F32', 5, 6, 4, 8, counted)];
+  const sources = [first.source, second.source] as ReturnType<typeof counted>[];
+  const table = new RowTable(heldIfSmall([first, second], 4), 4);
+  const out = new Float32Array(3 * 4);
+  for (let turn = 0; turn < 2; turn++) table.rows([10, 0, 4], out);
+  const expected = [10, 0, 4].flatMap((row) => rowValues(row, 4));
+  assert.deepEqual([...out], expected);
+  assert.deepEqual(sources.map(({ reads, bytesRead }) => [reads, bytesRead]).flat(), [1, 5 * 4 * 2, 1, 6 * 4 * 4]);
+  const many = Array.from({ length: 5000 }, (_, i) => (i * 7) % 11); // more than are copied at a time
+  const wide = new Float32Array(5000 * 4);
+  table.rows(many, wide);
+  assert.deepEqual(
+    [...wide],
+    many.flatMap((row) => rowValues(row, 4)),
+  );
+  for (const [ids, words] of [
+    [[11], 4],
+    [[1.5], 4],
+    [[1], 5],
+  ] as const) {
+    assert.throws(() => table.rows([...ids], new Float32Array(words)), PlumblineError);
+  }
+  const large = { ...first, rows: 8 * 1024 * 1024 };
+  assert.equal(heldIfSmall([large], 4)[0], large);
 });

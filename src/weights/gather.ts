@@ -1,5 +1,5 @@
 /**
- * Rows of a table that is too large to load: a few positioned reads for the rows that are asked for, and nothing else.
+ * Rows of a table that may be too large to load: a few positioned reads for the rows that are asked for, and nothing else.
  *
  * The table lies in one or several pieces that are stacked in the order given; row ids index the stack. A request is
  * answered in table order: equal ids are read once, and neighbours closer than the source's merge gap share a read.
@@ -8,8 +8,8 @@
  * same floats); memory is one span buffer of bounded size, whatever the size of table and request.
  */
 import { PlumblineError } from '../errors.js';
-import { FLOAT_BYTES, floatWords, widen } from './convert.js';
-import type { ByteSource } from './file.js';
+import { FLOAT_BYTES, floatWords, widen, type FloatWords } from './convert.js';
+import { memorySource, type ByteSource } from './file.js';
 import type { FloatDtype } from './tensor.js';
 
 /** A run of rows in a byte source; rows follow each other without padding. */
@@ -20,16 +20,35 @@ export interface TablePiece {
   /** Rows in this piece; pieces may differ, and may be empty. */
   readonly rows: number;
   readonly dtype: FloatDtype;
+  /** The rows as bytes, where they are in memory anyway. */
+  readonly held?: Uint8Array | undefined;
 }
 
+/** A table of at most so many bytes is held in memory: the calls that read a row cost more than the row. */
+const SMALL_TABLE_BYTES = 16 * 1024 * 1024;
 /** Most bytes of one read. */
 const MAX_SPAN_BYTES = 256 * 1024;
+/** Most rows that are copied from memory without giving the event loop back. */
+const MOST_COPIED = 4096;
 /** How long `gather` may hold the event loop at a time, in milliseconds. */
 const SLICE_MS = 4;
+
+/** The pieces of a table of `width` columns; those of a small table as copies in memory, read now. */
+export function heldIfSmall(pieces: readonly TablePiece[], width: number): readonly TablePiece[] {
+  const sizes = pieces.map(({ rows, dtype }) => rows * width * FLOAT_BYTES[dtype]);
+  if (sizes.reduce((sum, size) => sum + size, 0) > SMALL_TABLE_BYTES) return pieces;
+  return pieces.map((piece, i) => {
+    const bytes = new Uint8Array(sizes[i]!);
+    piece.source.read(piece.byteOffset, bytes);
+    return { ...piece, source: memorySource(bytes), byteOffset: 0, held: bytes };
+  });
+}
 
 export class RowTable {
   readonly rowCount: number;
   private readonly starts: readonly number[];
+  /** The elements of pieces that lie in memory, so that a row needs no read. */
+  private readonly held: readonly (FloatWords | undefined)[];
   private span = new Uint8Array(0);
 
   /**
@@ -55,6 +74,7 @@ export class RowTable {
     }
     this.starts = starts;
     this.rowCount = rows;
+    this.held = pieces.map(({ held, rows: count, dtype }) => held && floatWords(dtype, held, count * width));
   }
 
   /**
@@ -64,12 +84,14 @@ export class RowTable {
    * @param out float32 [n, width], exact conversions of the stored rows
    */
   rows(ids: readonly number[] | Int32Array, out: Float32Array): void {
+    if (this.copyHeld(ids, out)) return;
     const request = this.order(ids, out);
     for (let at = 0; at < request.rows.length;) at = this.readSpan(request, at);
   }
 
   /** The same, giving the event loop back every few milliseconds. `signal` stops it between reads. */
   async gather(ids: readonly number[] | Int32Array, out: Float32Array, signal?: AbortSignal): Promise<void> {
+    if (this.copyHeld(ids, out)) return;
     const request = this.order(ids, out);
     let sliceEnd = performance.now() + SLICE_MS;
     for (let at = 0; at < request.rows.length;) {
@@ -81,12 +103,34 @@ export class RowTable {
     }
   }
 
+  /** Fills `out` from memory, in the order of the request. False where the table is not all there, or much is asked for. */
+  private copyHeld(ids: readonly number[] | Int32Array, out: Float32Array): boolean {
+    const { width, starts, held } = this;
+    if (ids.length > MOST_COPIED || held.includes(undefined)) return false;
+    this.checkLength(ids.length, out);
+    for (const id of ids) this.checkRow(id);
+    const bits = new Uint32Array(out.buffer, out.byteOffset, out.length);
+    for (let i = 0; i < ids.length; i++) {
+      const index = this.pieceOf(ids[i]!);
+      widen(this.pieces[index]!.dtype, held[index]!, (ids[i]! - starts[index]!) * width, bits, i * width, width);
+    }
+    return true;
+  }
+
+  private checkLength(n: number, out: Float32Array): void {
+    if (out.length === n * this.width) return;
+    throw new PlumblineError('internal_error', `${n} rows of ${this.width} do not fill an output of ${out.length}`);
+  }
+
+  private checkRow(id: number): void {
+    if (Number.isInteger(id) && id >= 0 && id < this.rowCount) return;
+    throw new PlumblineError('internal_error', `row ${id} is outside a table of ${this.rowCount} rows`);
+  }
+
   /** The request in table order. Checks everything before anything is read. */
   private order(ids: readonly number[] | Int32Array, out: Float32Array): RowRequest {
     const n = ids.length;
-    if (out.length !== n * this.width) {
-      throw new PlumblineError('internal_error', `${n} rows of ${this.width} do not fill an output of ${out.length}`);
-    }
+    this.checkLength(n, out);
     if (!Number.isSafeInteger(this.rowCount * n)) {
       throw new PlumblineError(
         'internal_error',
@@ -97,9 +141,7 @@ export class RowTable {
     const keys = new Float64Array(n);
     for (let i = 0; i < n; i++) {
       const id = ids[i] as number;
-      if (!Number.isInteger(id) || id < 0 || id >= this.rowCount) {
-        throw new PlumblineError('internal_error', `row ${id} is outside a table of ${this.rowCount} rows`);
-      }
+      this.checkRow(id);
       keys[i] = id * n + i;
     }
     keys.sort();

@@ -1,3 +1,5 @@
+import { BlockAnswerReader } from '../../src/chat/block-answer-reader.js';
+import { chatDialect } from '../../src/chat/dialects/index.js';
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { NonFiniteLogitsError, PlumblineError } from '../../src/errors.js';
@@ -163,6 +165,7 @@ test('every sampling field reaches the scheduler, seeds without losing a digit, 
     temperature: 0.25,
     top_p: 0.5,
     top_k: 7,
+    min_p: 0,
     presence_penalty: -1,
     frequency_penalty: 2,
     seed: '18446744073709551615',
@@ -191,6 +194,7 @@ test('every sampling field reaches the scheduler, seeds without losing a digit, 
     temperature: 0.25,
     topP: 0.5,
     topK: 7,
+    minP: 0,
     presencePenalty: -1,
     frequencyPenalty: 2,
     seed: 2n ** 64n - 1n,
@@ -397,4 +401,29 @@ test('a refused admission keeps its HTTP status, streamed or not, with the advic
     assert.equal(((await response.json()) as { error: { type: string } }).error.type, 'overloaded_error');
   }
   assert.equal(server.active.size, 0);
+});
+
+test('an answer that ends inside a tool call is an error, whole and streamed; a completed call is a call', async () => {
+  const dialect = chatDialect('argument-pairs')!;
+  const chat = {
+    prepare: () => ({
+      promptTokens: [1],
+      reader: new BlockAnswerReader(dialect, { start: 'answer', tools: [{}], newCallId: (index) => `call_${index}` }),
+    }),
+  };
+  const server = testServer({}, fakeModel({ chat }));
+  server.model.script = says(['Hm.', '<tool_call>f', '<arg_key>a</arg_key><arg_value>1'], 'length');
+  const whole = await server.post(CHAT, base);
+  const body = (await whole.json()) as { error: { code: string; message: string } };
+  assert.deepEqual([whole.status, body.error.code], [500, 'tool_call_unterminated']);
+  assert.match(body.error.message, /raise max_tokens/);
+  const streamed = await readEvents(await server.post(CHAT, { ...base, stream: true }));
+  assert.equal(streamed.done, false);
+  assert.equal((streamed.events.at(-1) as typeof body).error.code, 'tool_call_unterminated');
+  server.model.script = says(['Hm.', '<tool_call>f', '<arg_key>a</arg_key><arg_value>1</arg_value>'], 'stop');
+  const called = (await (await server.post(CHAT, base)).json()) as {
+    choices: { finish_reason: string; message: { tool_calls: { function: object }[] } }[];
+  };
+  assert.equal(called.choices[0]?.finish_reason, 'tool_calls');
+  assert.deepEqual(called.choices[0]?.message.tool_calls[0]?.function, { name: 'f', arguments: '{"a": 1}' });
 });

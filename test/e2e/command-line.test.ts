@@ -66,6 +66,7 @@ test('every command has help; help and version are successes on stdout', async (
     ['verify', 'fixtures'],
     ['verify', 'plan'],
     ['bench'],
+    ['supervise'],
   ]) {
     const { code, out, err } = await cli([...args, '--help']);
     assert.deepEqual([code, err], [0, ''], args.join(' '));
@@ -91,6 +92,13 @@ test('a wrong call is exit code 2 and says what is allowed, before anything is l
     [['serve', '--max-body-mib', '0'], /number from/],
     [['run'], /no prompt/],
     [['verify', 'golden'], /missing required argument/],
+    [['supervise'], /missing required argument/],
+    [['supervise', '--memory-mib', '-1', '--', 'true'], /--memory-mib .*-1.*number from 0/],
+    [['supervise', '--memory-mib', '1GB', '--', 'true'], /--memory-mib .*1GB.*number from 0/],
+    [['supervise', '--idle-s', 'never', '--', 'true'], /--idle-s .*never.*number from 0/],
+    [['supervise', '--total-s', 'NaN', '--', 'true'], /--total-s .*NaN.*number from 0/],
+    [['supervise', '--grace-s', '3601', '--', 'true'], /--grace-s .*number from 0 to 3600/],
+    [['supervise', 'node', '-e', '1'], /unknown option '-e'/],
   ] as const) {
     const { code, out, err } = await cli(args);
     assert.deepEqual([code, out], [2, ''], args.join(' '));

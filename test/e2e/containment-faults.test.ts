@@ -233,7 +233,7 @@ test('memory that held NaN serves a healthy request bit for bit', async (t) => {
   const healthy = [user('Healthy: what does fs.readFile do?')];
   const before = await server.ask('before', healthy, { ...more, max_tokens: 16 });
   server.sessions.bank!.clear();
-  const blocks = server.server.model.backend.backend.memory().allocated;
+  const blocks = server.server.models[0]!.backend.backend.memory().allocated;
   for (let round = 0; round < 3; round++) {
     // Every slab and page that the pool has free now holds NaN.
     for (const state of poisoned(server)) state.release();
@@ -241,12 +241,12 @@ test('memory that held NaN serves a healthy request bit for bit', async (t) => {
     assert.equal(after.text, before.text);
     server.sessions.bank!.clear();
   }
-  assert.ok(server.server.model.backend.backend.memory().allocated >= blocks);
+  assert.ok(server.server.models[0]!.backend.backend.memory().allocated >= blocks);
 });
 
 /** Values whose whole memory is NaN: many pages, appended to by nobody. */
 function poisoned(server: ContainedServer): { release(): void }[] {
-  const { model } = server.server.model.loaded;
+  const { model } = server.server.models[0]!.loaded;
   const codec = model.stateCodecs!.trunk;
   return Array.from({ length: 4 }, () => {
     const reservation = codec.reserve(new Int32Array(192));

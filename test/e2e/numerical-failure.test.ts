@@ -13,25 +13,15 @@ import type { TestSeams } from '../../src/http/open-model.js';
 import { embeddedModelFolder } from '../../src/http/package-info.js';
 import { readEvents } from '../support/http-app.js';
 import { embeddedServer, MODEL, withEmbeddedServer, type EmbeddedServer } from '../support/embedded-server.js';
+import { invalidRows, type InvalidRow } from '../support/invalid-rows.js';
 
 const VOCABULARY = 4096;
 
-interface Plant {
-  readonly name: string;
-  readonly fill: (row: Float32Array) => void;
-  readonly nan: number;
-  readonly inf: number;
-}
-
-const PLANTS: readonly Plant[] = [
-  { name: 'R1: all NaN', fill: (row) => row.fill(NaN), nan: VOCABULARY, inf: 0 },
-  { name: 'R2: +infinity, then zeros', fill: (row) => row.fill(0).fill(Infinity, 0, 1), nan: 0, inf: 1 },
-  { name: 'R3: one NaN, then zeros', fill: (row) => row.fill(0).fill(NaN, 0, 1), nan: 1, inf: 0 },
-  { name: 'R4: all -infinity', fill: (row) => row.fill(-Infinity), nan: 0, inf: VOCABULARY },
-];
+const PLANTS = invalidRows(VOCABULARY);
 
 /** What to put into which row of the next request; undefined: nothing. */
-let planted: { readonly plant: Pick<Plant, 'fill'>; readonly step: number; readonly requestId?: string } | undefined;
+let planted:
+  { readonly plant: Pick<InvalidRow, 'fill'>; readonly step: number; readonly requestId?: string } | undefined;
 /** Steps of the rows that were handed to the check. */
 const steps: number[] = [];
 const rowHook: TestSeams['rowHook'] = (row, context, { requestId }) => {

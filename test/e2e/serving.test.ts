@@ -122,7 +122,7 @@ test('a client that leaves frees its place at once', async (t) => {
   await refused.body?.cancel();
   leave.abort();
   const start = performance.now();
-  while (busy.model.live().running > 0) {
+  while (busy.models[0]!.live().running > 0) {
     assert.ok(performance.now() - start < 5000, 'the request still runs');
     await new Promise((resolve) => setTimeout(resolve, 5));
   }
@@ -155,19 +155,19 @@ test('a stopped server gives its memory back and its port', async () => {
   const other = await embeddedServer();
   await other.close();
   await assert.rejects(fetch(other.url));
-  assert.deepEqual(other.model.backend.backend.memory(), { allocated: 0, mapped: 0 });
+  assert.deepEqual(other.models[0]!.backend.backend.memory(), { allocated: 0, mapped: 0 });
 });
 
 test('a server that is to speculate and cannot says why in /health', async (t) => {
   const options = { speculation: 'coupled', draftDepth: 0, contextCopy: 'off' } as const;
   const plain = await withEmbeddedServer(t, options);
   assert.deepEqual(
-    plain.model.health().declined.filter(({ path }) => path.startsWith('speculation')),
+    plain.models[0]!.health().declined.filter(({ path }) => path.startsWith('speculation')),
     [{ path: 'speculation coupled', reason: 'no draft head is loaded, and context copy is off' }],
   );
   const copying = await withEmbeddedServer(t, { ...options, contextCopy: 'on' });
   assert.deepEqual(
-    copying.model.health().declined.filter(({ path }) => path.startsWith('speculation')),
+    copying.models[0]!.health().declined.filter(({ path }) => path.startsWith('speculation')),
     [],
   );
 });

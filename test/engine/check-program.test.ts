@@ -123,6 +123,14 @@ test('fields that do not fit each other are refused', () => {
     ['router', 'topK', 99, /topK = 99 passes experts/],
     ['moeUp', 'gate', 9, /pass the table/],
     ['moeDown', 'down', 3, /pass the table/],
+    ['mhcWeights', 'streams', 9, /streams = 9 passes 8/],
+    ['mhcSum', 'weightsWidth', 3, /weightsWidth = 3 is below 4/],
+    ['mhcWrite', 'weightsWidth', 23, /weightsWidth = 23 is below 24/],
+    ['groupedLinear', 'rowOffset', 1, /rowOffset \+ groupOut = 12 passes rowStride = 11/],
+    ['scoreRouter', 'topK', 99, /topK = 99 passes experts/],
+    ['scoreRouter', 'groups', 2, /groups = 2 does not divide experts = 7/],
+    ['scoreRouter', 'groupsKept', 2, /groupsKept = 2 passes groups = 1/],
+    ['scoreRouter', 'score', 2, /score = 2 is neither 0 nor 1/],
     ['ropeTail', 'rotary', 7, /rotary = 7 is odd or above dim = 20/],
     ['ropeTail', 'rotary', 22, /rotary = 22 is odd or above dim = 20/],
     ['pool', 'window', 3, /window = 3 does not divide pageTokens/],
@@ -141,6 +149,8 @@ test('an output may lie on an input only where the op table says so', () => {
     ['add', 'out', 'b'],
     ['swiglu', 'out', 'gate'],
     ['ropeTail', 'out', 'in'],
+    ['mhcWeights', 'out', 'in'],
+    ['layerNorm', 'out', 'in'],
   ] as const) {
     const [program] = programsOf(op);
     const place = program!.code[wordOf(op, input)]!;
@@ -156,6 +166,10 @@ test('an output may lie on an input only where the op table says so', () => {
     ['windowAttention', 'out', 'q'],
     ['windowAttention', 'out', 'kv'],
     ['latentAttention', 'out', 'q'],
+    ['mhcSum', 'out', 'residual'],
+    ['mhcWrite', 'y', 'residual'],
+    ['groupedLinear', 'out', 'in'],
+    ['kda', 'out', 'f'],
   ] as const) {
     const [program] = programsOf(op);
     assertRefused(withWord(program!, wordOf(op, output), program!.code[wordOf(op, input)]!), /overlaps/);

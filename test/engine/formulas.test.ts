@@ -16,6 +16,9 @@ import { FORMULAS } from './formulas/formulas.js';
 const FLOAT32_LIMIT = { default: 4e-6, attention: 1e-4 };
 const ATTENTIONS: readonly OpName[] = ['attention', 'windowAttention', 'latentAttention'];
 
+/** Ops whose results are float32 under every law. */
+const UNROUNDED: readonly OpName[] = ['mhcWeights'];
+
 interface Tally {
   compared: number;
   different: number;
@@ -39,23 +42,18 @@ for (const op of Object.keys(OPS) as OpName[]) {
   test(`${op} follows its formula under every law`, async () => {
     const backend = new ReferenceBackend();
     const tally: Tally = { compared: 0, different: 0 };
+    const floats: Tally = { compared: 0, different: 0 };
     const clean = opCases([op]).filter(({ name }) => !name.endsWith('poisoned'));
     for (const given of clean) {
       const outputs = await runOpCase(backend, given);
-      const bf16 = given.law.act === 1;
+      const bf16 = given.law.act === 1 && !UNROUNDED.includes(op);
       const limit = bf16 ? 2 ** -6 : ATTENTIONS.includes(op) ? FLOAT32_LIMIT.attention : FLOAT32_LIMIT.default;
       for (const [name, values] of Object.entries(FORMULAS[op]!(new CaseView(given)))) {
         const exact = bf16 && !name.startsWith('slab'); // slabs are float32 under every law
-        compare(
-          `${given.name}: ${name}`,
-          outputs.get(name)!,
-          values,
-          limit,
-          exact ? tally : { compared: 0, different: 0 },
-        );
+        compare(`${given.name}: ${name}`, outputs.get(name)!, values, limit, exact ? tally : floats);
       }
     }
-    assert.ok(tally.compared > 0);
+    assert.ok(tally.compared > 0 || (UNROUNDED.includes(op) && floats.compared > 0));
     assert.ok(
       tally.different <= 0.002 * tally.compared,
       `${tally.different} of ${tally.compared} bfloat16 results differ`,

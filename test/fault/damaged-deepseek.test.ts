@@ -4,39 +4,22 @@
  * every family (folders, headers, shards) is judged in damaged-checkpoints.test.ts.
  */
 import assert from 'node:assert/strict';
-import { appendFileSync, readdirSync, truncateSync, writeFileSync } from 'node:fs';
+import { appendFileSync, truncateSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { ReferenceBackend } from '../../src/engine/backends/reference/reference.js';
-import { PlumblineError, type ErrorCode } from '../../src/errors.js';
-import { loadModel } from '../../src/families/load.js';
+import {
+  damageTools,
+  MODEL_FILE,
+  openDescriptors,
+  openFolder,
+  testDamages,
+  type Damage,
+} from '../support/damaged-folders.js';
 import { temporaryFolder } from '../support/repository.js';
-import { writeJson } from '../support/write-checkpoint.js';
 import { deepseekTensors, tinyDeepseekConfig, writeDeepseekCheckpoint } from '../support/write-deepseek.js';
-import { encodeSafetensors, int64Bytes, type TensorData } from '../support/write-safetensors.js';
+import { int64Bytes } from '../support/write-safetensors.js';
 
-const MODEL = 'model.safetensors';
-
-interface Damage {
-  readonly what: string;
-  readonly code: ErrorCode;
-  /** What the message must say. */
-  readonly says: RegExp;
-  readonly act: (dir: string) => void;
-}
-
-/** Rewrite model.safetensors with other tensors, well formed. */
-function replace(change: (tensors: TensorData[]) => TensorData[]) {
-  return (dir: string): void => writeFileSync(join(dir, MODEL), encodeSafetensors(change(deepseekTensors())));
-}
-
-const without = (name: string) => replace((tensors) => tensors.filter((tensor) => tensor.name !== name));
-
-function alter(name: string, change: (tensor: TensorData) => TensorData | TensorData[]) {
-  return replace((tensors) => tensors.flatMap((tensor) => (tensor.name === name ? change(tensor) : [tensor])));
-}
-
-const reshape = (name: string, shape: readonly number[]) => alter(name, (tensor) => ({ ...tensor, shape }));
+const { alter, without, reshape, config } = damageTools(deepseekTensors, tinyDeepseekConfig);
 
 /** The same tensor with a byte an element, and the scales that come with it. */
 const quantise = (name: string, dtype: string, perByte: number) =>
@@ -51,9 +34,6 @@ const quantise = (name: string, dtype: string, perByte: number) =>
     };
     return [{ ...tensor, dtype, shape: [rows, columns / (dtype === 'F4' ? 1 : perByte)], bytes }, scale];
   });
-
-const config = (overrides: Record<string, unknown>) => (dir: string) =>
-  writeJson(dir, 'config.json', tinyDeepseekConfig(overrides));
 
 const TABLE = 'layers.1.ffn.gate.tid2eid';
 
@@ -70,13 +50,13 @@ const DAMAGES: readonly Damage[] = [
     what: 'weights cut inside the data',
     code: 'safetensors_invalid',
     says: /ends at byte \d+ of the data/,
-    act: (dir) => truncateSync(join(dir, MODEL), 30_000),
+    act: (dir) => truncateSync(join(dir, MODEL_FILE), 30_000),
   },
   {
     what: 'weights with a rest',
     code: 'safetensors_invalid',
     says: /7 bytes after the last tensor/,
-    act: (dir) => appendFileSync(join(dir, MODEL), 'a rest.'),
+    act: (dir) => appendFileSync(join(dir, MODEL_FILE), 'a rest.'),
   },
   {
     what: 'no embedding',
@@ -204,79 +184,42 @@ const DAMAGES: readonly Damage[] = [
   {
     what: 'float8 weights with block scales',
     code: 'config_unsupported',
-    says: /release with float8 weights: tensor "layers\.0\.attn\.wq_b\.weight" is F8_E4M3; float8 .* convert the checkpoint/,
+    says: /tensor "layers\.0\.attn\.wq_b\.weight" is F8_E4M3; an FP8 release .* convert this one/,
     act: quantise('layers.0.attn.wq_b.weight', 'F8_E4M3', 1),
   },
   {
     what: 'packed float4 experts',
     code: 'config_unsupported',
-    says: /release with packed float4 experts: tensor "layers\.2\.ffn\.experts\.1\.w1\.weight" is I8;/,
+    says: /tensor "layers\.2\.ffn\.experts\.1\.w1\.weight" is I8; an FP4 release/,
     act: quantise('layers.2.ffn.experts.1.w1.weight', 'I8', 2),
   },
   {
     what: 'float4 experts by their own type',
     code: 'config_unsupported',
-    says: /release with packed float4 experts: tensor "layers\.2\.ffn\.experts\.1\.w1\.weight" is F4;/,
+    says: /tensor "layers\.2\.ffn\.experts\.1\.w1\.weight" is F4; an FP4 release/,
     act: quantise('layers.2.ffn.experts.1.w1.weight', 'F4', 2),
   },
   {
     what: 'a configuration that says it is quantised',
     code: 'config_unsupported',
-    says: /quantization_config is .*; float8 \(e4m3\) weights with e8m0 block scales and packed float4 experts/,
+    says: /quantization_config is .*; an FP8 release keeps 8-bit float weights with a scale for every block/,
     act: config({ quantization_config: { quant_method: 'fp8' } }),
   },
 ];
 
-/** Open descriptors of this process; 0 where the system does not say. */
-function openDescriptors(): number {
-  try {
-    return readdirSync('/proc/self/fd').length;
-  } catch {
-    return 0;
-  }
-}
-
-async function open(dir: string): Promise<void> {
-  const backend = new ReferenceBackend();
-  const options = { dir, id: 'damaged', backend, dtype: 'auto', gatePolicy: 'strict' as const };
-  try {
-    const { model } = await loadModel({ ...options, maxRows: 4, sequences: 1 });
-    await model.close();
-  } finally {
-    assert.equal(backend.memory().allocated, 0, 'all memory is given back');
-  }
-}
-
 describe('a damaged DeepSeek V4 folder is refused by name', () => {
-  for (const { what, code, says, act } of DAMAGES) {
-    test(what, async (t) => {
-      const dir = temporaryFolder(t, 'damaged');
-      writeDeepseekCheckpoint(dir);
-      act(dir);
-      const before = openDescriptors();
-      const started = performance.now();
-      await assert.rejects(open(dir), (error) => {
-        assert.ok(error instanceof PlumblineError, String(error));
-        assert.equal(error.code, code, error.message);
-        assert.match(error.message, says);
-        assert.ok(error.message.length < 600, 'the message is short');
-        return true;
-      });
-      assert.ok(performance.now() - started < 5000, 'it was found in bounded time');
-      assert.equal(openDescriptors(), before, 'all descriptors are closed');
-    });
-  }
+  testDamages(DAMAGES, writeDeepseekCheckpoint);
 });
 
 test('the undamaged folder opens, also with an entry at each end of the range of experts', async (t) => {
   const dir = temporaryFolder(t, 'whole');
   writeDeepseekCheckpoint(dir, { extras: true });
   const before = openDescriptors();
-  await open(dir);
+  await openFolder(dir);
   alter(TABLE, (tensor) => ({
     ...tensor,
     bytes: int64Bytes(Array.from({ length: 544 }, (_, i) => (i % 2 === 0 ? 0 : 3))),
   }))(dir);
-  await open(dir);
+  await openFolder(dir);
   assert.equal(openDescriptors(), before);
 });

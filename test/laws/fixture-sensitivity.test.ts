@@ -26,6 +26,11 @@ const RESULTS: Readonly<Record<string, RegExp>> = {
     /^(?:state0|state|draws|outcome|correction|bonus|pending_after|emitted\.\*|accepted|bad_row|error\..+|primary\..+|drafts\.\*\.(?:token|state|ids.*|probs)|accept\.\*\.(?:p|q|a|u|accepted|target|residual\..+))$/,
   'sampler/block.jsonl.gz':
     /^(?:state0|state|draws|outcome|correction|bonus|pending_after|emitted\.\*|primary\..+|live|ladder\..+|residuals\.\*.*|drafts\.\*\.(?:token|state|ids.*|probs)|accept\.\*\..+|paths\.\*\..+)$/,
+  'ds4-sampler/rng.jsonl.gz': /^(?:outputs|uniforms)\.\*$|^state_after$/,
+  'ds4-sampler/sample.jsonl.gz': /^(?:tokens|states|draws)\.\*$/,
+  'ds4-sampler/bad-rows.jsonl.gz': /^(?:tokens|states|draws)\.\*$/,
+  'ds4-sampler/exact.jsonl.gz': /^(?:tokens|states|draws)\.\*$/,
+  'ds4-sampler/logprob.jsonl.gz': /^(?:logsumexp|logprob\.\*|logprob_f32\.\*|top_ids\.\*|top_logprob_f32\.\*)$/,
   'mlx/mlx-rng.jsonl.gz':
     /^(?:key|left|right|keys|out|out_shape|argmax|max|weights|exclusive_cdf|total|uniform|scaled|searchsorted_right|index|divided|clamped|gumbel|sum|draw|steps\.\*\.(?:state_in|used|state_out))(?:\.\*)?$/,
   'mlx/mlx-sort.jsonl.gz': /^out\.\*$/,

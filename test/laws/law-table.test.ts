@@ -1,6 +1,6 @@
 /**
- * docs/laws.md speaks of every op of every plan: each op has a row, each row an op, and a gate's lowering in the plan is
- * what the row, the phase and the policy say.
+ * docs/laws.md and docs/laws-*.md speak of every op of every plan: each op has a row, each row an op, and a gate's lowering
+ * in the plan is what the row, the phase and the policy say.
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -8,10 +8,14 @@ import type { Plan } from '../../src/engine/plan/builder.js';
 import { decodeProgram, type DecodedOp } from '../../src/engine/plan/decode.js';
 import { OPS, type OpSpec } from '../../src/engine/plan/ops.js';
 import { PHASES, type GatePolicy } from '../../src/engine/plan/phase.js';
+import { DEEPSEEK_LAWS_TABLE } from '../../src/families/deepseek/law-table.js';
+import { GLM_LAWS_TABLE } from '../../src/families/glm/law-table.js';
+import type { LawRow as PlainLawRow } from '../../src/families/law-row.js';
 import { phaseLowering, siteLowering } from '../../src/families/qwen/laws.js';
 import { QWEN_LAWS, type LawRow } from '../../src/families/qwen/law-table.js';
 import type { QwenModel } from '../../src/families/qwen/model.js';
-import { openTestModel } from '../support/models.js';
+import { GLM_GOLDEN_CASES } from '../support/golden.js';
+import { openPagedTestModel, openTestModel, type Checkpoint } from '../support/models.js';
 
 const POLICIES: readonly GatePolicy[] = ['strict', 'mtplx', 'uniform'];
 const ROW_OF_OP = new Map(QWEN_LAWS.flatMap((row) => row.ops.map((op) => [op, row] as const)));
@@ -79,3 +83,28 @@ test('the lowering of every gate in a plan is what its row, the phase and the po
     }
   }
 });
+
+const PLAIN_TABLES: readonly (readonly [string, readonly PlainLawRow[], readonly Checkpoint[]])[] = [
+  ['DeepSeek V4', DEEPSEEK_LAWS_TABLE, ['deepseek-v4-strong', 'deepseek-v4-plain-rope']],
+  ['GLM', GLM_LAWS_TABLE, GLM_GOLDEN_CASES],
+];
+
+for (const [family, table, checkpoints] of PLAIN_TABLES) {
+  test(`every op of every ${family} plan has a row in its law table, and every row an op`, async (t) => {
+    const rows = new Set(table.flatMap((row) => row.ops));
+    const seen = new Set<string>();
+    for (const checkpoint of checkpoints) {
+      const { model } = await openPagedTestModel(t, checkpoint);
+      for (const phase of PHASES) {
+        for (const { signature: name } of ops(model.trunk.buildPlan(model.trunk.phaseKey(phase, 4, 2)))) {
+          assert.ok(rows.has(name), `${checkpoint}: ${name} is in no row`);
+          seen.add(name);
+        }
+      }
+    }
+    assert.deepEqual(
+      [...rows].filter((name) => !seen.has(name)),
+      [],
+    );
+  });
+}

@@ -18,6 +18,11 @@ const EXPECTED: Readonly<Record<string, readonly [cases: number, checks: number]
   'sampler/serial': [300, 9371],
   'sampler/speculative': [460, 21587],
   'sampler/block': [318, 55031],
+  'ds4-sampler/rng': [7, 21],
+  'sample.jsonl.gz': [1500, 18000],
+  'bad-rows.jsonl.gz': [240, 2880],
+  'exact.jsonl.gz': [65, 780],
+  'ds4-sampler/logprob': [100, 2042],
   'mlx/rng': [1819, 6935],
   'mlx/sort': [3043, 5119],
   'mlx/metal-predicted': [96, 960],
@@ -27,13 +32,13 @@ const EXPECTED: Readonly<Record<string, readonly [cases: number, checks: number]
   'mlx/sigmoid-table': [1, 65536],
 };
 
-for (const folder of ['sampler', 'mlx']) {
+for (const folder of ['sampler', 'ds4-sampler', 'mlx']) {
   for (const file of await fixtureFiles(fixture(folder))) {
     const name = file.slice(file.lastIndexOf('/') + 1);
     test(`${folder}: ${name}`, async () => {
       const report = await verifyFixtureFile(file);
       assert.equal(report.outcome, 'passed', formatFixtureReport(report));
-      assert.deepEqual([report.cases, report.checks], EXPECTED[report.kind]);
+      assert.deepEqual([report.cases, report.checks], EXPECTED[name] ?? EXPECTED[report.kind]);
     });
   }
 }

@@ -183,7 +183,7 @@ export class ContainedServer {
   }
 
   get sessions() {
-    const { containment, bank, store, turns, committed } = this.server.model.sessions;
+    const { containment, bank, store, turns, committed } = this.server.models[0]!.sessions;
     assert.ok(containment && turns);
     return { containment, bank, store, turns, committed };
   }

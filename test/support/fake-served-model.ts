@@ -4,6 +4,7 @@
  */
 import type { ConversationFormat, ServedModel } from '../../src/api/served-model.js';
 import { PlumblineError } from '../../src/errors.js';
+import { samplingRules } from '../../src/sample/sampler.js';
 import type { GenerationEvent, GenerationRequest, GenerationUsage, TextSink } from '../../src/schedule/request.js';
 
 export type Script = (request: GenerationRequest) => AsyncIterable<GenerationEvent>;
@@ -90,6 +91,7 @@ export function fakeModel(overrides: Partial<ServedModel> = {}): FakeModel {
     contextLength: 4096,
     defaultMaxTokens: undefined,
     timeoutMs: undefined,
+    samplingRules: samplingRules('mtplx'),
     stopTokenIds: [0],
     build: { version: '0.0.0', backend: 'reference', activationLaw: 'f32' },
     encode,

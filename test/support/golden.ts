@@ -14,8 +14,10 @@ export const DEEPSEEK_GOLDEN_CASES = [
   'deepseek-v4-strong-iters3',
 ] as const;
 
+export const GLM_GOLDEN_CASES = ['glm5-next-shared-index', 'glm5-next-strong'] as const;
+
 export type QwenGoldenCase = (typeof GOLDEN_CASES)[number];
-export type GoldenCase = QwenGoldenCase | (typeof DEEPSEEK_GOLDEN_CASES)[number];
+export type GoldenCase = QwenGoldenCase | (typeof DEEPSEEK_GOLDEN_CASES)[number] | (typeof GLM_GOLDEN_CASES)[number];
 
 /** Unpack a case: config.json, generation_config.json, golden.json, model.safetensors, golden.safetensors. */
 export function goldenFolder(test: Cleanup, name: GoldenCase): string {

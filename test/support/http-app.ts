@@ -3,7 +3,7 @@ import { createApp, type HttpApp } from '../../src/http/app.js';
 import type { HttpOptions, ServerContext } from '../../src/http/context.js';
 import { createLog } from '../../src/observe/log.js';
 import { Telemetry } from '../../src/observe/telemetry.js';
-import type { SessionAdmin } from '../../src/sessions/admin.js';
+import type { KeptSessions } from '../../src/sessions/admin.js';
 import { fakeModel, type FakeModel } from './fake-served-model.js';
 
 export const DEFAULT_OPTIONS: HttpOptions = {
@@ -26,14 +26,14 @@ export interface TestServer extends HttpApp {
 export function testServer(
   options: Partial<HttpOptions> = {},
   model: FakeModel = fakeModel(),
-  sessions?: SessionAdmin,
+  sessions?: KeptSessions,
 ): TestServer {
   const context: ServerContext = {
     options: { ...DEFAULT_OPTIONS, ...options },
     models: [model],
     telemetry: new Telemetry(createLog({ level: 'silent', json: true }), () => ({ running: 0, waiting: 0 })),
     health: () => ({ version: '0.0.0', uptime_s: 1, models: [] }),
-    isBroken: () => false,
+    brokenModels: () => 0,
     sessions,
   };
   const http = createApp(context);

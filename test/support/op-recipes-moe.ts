@@ -58,7 +58,7 @@ export const MOE_RECIPES = {
       const { experts, topK, offsets, list } = grouped(c);
       const [hidden, width] = v === 0 ? [37, 11] : [16, 20];
       const dtype = DTYPES[v % 3];
-      const limit = v === 3 ? 0.75 : 0;
+      const limit = v === 3 ? 8 : 0;
       const perExpert = (kind: string): string[] =>
         Array.from({ length: experts }, (_, e) => c.weight(`${kind} ${e}`, width * hidden, dtype));
       const [gate, up] = [perExpert('gate'), perExpert('up')];

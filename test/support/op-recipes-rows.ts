@@ -220,4 +220,19 @@ export const ROW_RECIPES = {
       c.add('tap', { in: c.input('in', 29), out: c.output('out', 29), width: 29 });
     },
   },
+  embedGreedy: {
+    variants: 3,
+    write: (c, v) => {
+      const [vocab, copies] = [[11, 300, 513][v]!, [1, 3, 4][v]!];
+      c.add('embedGreedy', {
+        logits: c.input('logits', vocab, 1),
+        vocab,
+        outIds: c.output('ids', 1),
+        out: c.output('out', 13 * copies),
+        width: 13,
+        copies,
+        weight: c.weight('table', vocab * 13, DTYPES[v]),
+      });
+    },
+  },
 } as const satisfies RecipeTable;

@@ -1,22 +1,11 @@
 /** Runs one sequence alone, whatever loop it follows, and collects what it brought. */
 import type { LanguageModel } from '../../src/engine/model.js';
+import { runWorks } from '../../src/generate/run-work.js';
 import type { Step, TokenSequence, Work, WorkResult } from '../../src/generate/sequence.js';
 
 export async function runWork(model: LanguageModel, work: Work): Promise<WorkResult> {
-  switch (work.kind) {
-    case 'forward': {
-      const [result] = await model.forward([work.request], { phase: work.phase });
-      return { kind: 'forward', result: result! };
-    }
-    case 'draft': {
-      const [result] = await model.speculation!.head!.forward([work.request], {});
-      return { kind: 'draft', result: result! };
-    }
-    case 'commit': {
-      const [state] = await model.speculation!.commit([work.request], {});
-      return { kind: 'commit', state: state! };
-    }
-  }
+  const [result] = await runWorks(model, [work]);
+  return result!;
 }
 
 /** All steps to the end; the sequence keeps its states. */

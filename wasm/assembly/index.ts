@@ -42,6 +42,6 @@ export { moeCombine, moeDown, moeUp } from './ops/moe';
 export { pool, poolChannels } from './ops/pool';
 export { attentionPrep, indexBlocks, indexPrep } from './ops/prep';
 export { moeGroup, router } from './ops/router';
-export { add, embed, gatedNorm, layerNorm, norm, pleAdd, swiglu } from './ops/rows';
+export { add, embed, embedGreedy, gatedNorm, layerNorm, norm, pleAdd, swiglu } from './ops/rows';
 export { scoreRouter } from './ops/score-router';
 export { hcAct, hcMix, hcWrite, pleGate } from './ops/streams';

@@ -60,6 +60,8 @@ import {
   add,
   addWork,
   embed,
+  embedGreedy,
+  embedGreedyWork,
   embedWork,
   gatedNorm,
   gatedNormWork,
@@ -199,6 +201,7 @@ function runOp(op: i32): void {
     case plan.OP_WINDOW_ATTENTION: return windowAttention();
     case plan.OP_LATENT_ATTENTION: return latentAttention();
     case plan.OP_LATENT_STORE: return latentStore();
+    case plan.OP_EMBED_GREEDY: return embedGreedy();
     default: unreachable(); // the program was checked when it was loaded
   }
 }
@@ -207,6 +210,7 @@ function runOp(op: i32): void {
 function workOf(op: i32): f64 {
   switch (op) {
     case plan.OP_EMBED: return embedWork();
+    case plan.OP_EMBED_GREEDY: return embedGreedyWork();
     case plan.OP_NORM: return normWork();
     case plan.OP_LINEAR: return linearWork();
     case plan.OP_HC_ACT: return hcActWork();

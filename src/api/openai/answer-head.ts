@@ -1,8 +1,10 @@
 /** The members that every answer and chunk of the OpenAI dialect has, and the `plumbline` block of a finished answer. */
 import { randomUUID } from 'node:crypto';
 import type { FinishEvent, RequestContext } from '../answer.js';
+import type { LogitsWarning } from '../../sample/row-watch.js';
 import type { ServedModel } from '../served-model.js';
 import { sessionBlock, type SessionBlock } from '../session-block.js';
+import { wireCensus, type WireCensus } from './census.js';
 import { openAiSpeculation, openAiTimings, type OpenAiSpeculation, type OpenAiTimings } from './usage.js';
 
 export interface AnswerHead<Kind extends string> {
@@ -44,8 +46,19 @@ export interface PlumblineBlock {
   readonly speculation: OpenAiSpeculation;
   /** What was reused and kept of the conversation; null where no sessions are kept. */
   readonly session: SessionBlock | null;
+  /** Rows that were no numbers to choose from and were made into tokens all the same, as the model's law says. */
+  readonly logits_warning?: WireLogitsWarning;
   /** Fields of the request that nothing read. */
   readonly ignored: readonly string[];
+}
+
+export interface WireLogitsWarning {
+  readonly rows: number;
+  readonly first: WireCensus;
+}
+
+function wireLogitsWarning({ rows, first }: LogitsWarning): WireLogitsWarning {
+  return { rows, first: wireCensus(first) };
 }
 
 export function plumblineBlock(
@@ -63,6 +76,7 @@ export function plumblineBlock(
     timings: openAiTimings(usage),
     speculation: openAiSpeculation(usage),
     session: sessionBlock(usage.session),
+    ...(usage.logitsWarning && { logits_warning: wireLogitsWarning(usage.logitsWarning) }),
     ignored,
   };
 }

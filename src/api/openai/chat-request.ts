@@ -15,9 +15,13 @@ import {
   MAX_TOP_LOGPROBS,
   type GenerationParameters,
 } from './generation-fields.js';
+import { THINKING_FIELDS, type ThinkingFields } from './thinking-fields.js';
 import { NEUTRAL_FIELD_NAMES, requireNeutralFields, unreadFields } from './neutral-fields.js';
 
-export interface ChatRequest extends GenerationParameters, Conversation {}
+export interface ChatRequest extends GenerationParameters, Omit<Conversation, 'thinking'> {
+  /** Not judged yet: that depends on the model. */
+  readonly thinkingFields: ThinkingFields;
+}
 
 const TEXT_CONTENT = 'must be a string or an array of {"type": "text", "text": ...} parts';
 
@@ -155,7 +159,7 @@ const shape = {
 };
 
 const schema = z.looseObject(shape);
-const KNOWN_FIELDS: ReadonlySet<string> = new Set([...Object.keys(shape), ...NEUTRAL_FIELD_NAMES]);
+const KNOWN_FIELDS: ReadonlySet<string> = new Set([...Object.keys(shape), ...NEUTRAL_FIELD_NAMES, ...THINKING_FIELDS]);
 
 type ParsedBody = z.output<typeof schema>;
 type ParsedMessage = z.output<typeof message>;
@@ -174,6 +178,7 @@ export function parseChatRequest(body: unknown): ChatRequest {
     turns: joinLeadingInstructions(fields.messages.map(chatTurn)),
     tools: fields.tool_choice === 'none' ? [] : (tools ?? []),
     templateArguments: templateArguments ?? {},
+    thinkingFields: Object.fromEntries(THINKING_FIELDS.map((name) => [name, fields[name]])),
   };
 }
 

@@ -13,18 +13,27 @@ import { sessionWish } from '../session-name.js';
 import { answerHead, plumblineBlock, type AnswerHead, type PlumblineBlock } from './answer-head.js';
 import { parseChatRequest, type ChatRequest } from './chat-request.js';
 import { chatLogprob, type ChatTokenLogprob } from './logprobs.js';
+import { givenThinkingFields, thinkingWish } from './thinking-fields.js';
 import { openAiUsage, type OpenAiUsage } from './usage.js';
 
 /** Parses, renders, tokenises and checks; throws a PlumblineError before anything is queued. */
 export function prepareChat(body: unknown, context: RequestContext): PreparedGeneration {
   const parsed = parseChatRequest(body);
   const model = findModel(parsed.model, context.models);
+  const { readsThinking = false } = model.chat;
+  const thinking = readsThinking ? thinkingWish(parsed.thinkingFields) : undefined;
   const name = sessionWish(context.sessionId, parsed.promptCacheKey);
-  const prepared = model.chat.prepare(parsed, name.id);
+  const prepared = model.chat.prepare({ ...parsed, thinking }, name.id);
   const { promptTokens, stablePrefix, splicedTurns, spliceDeclined } = prepared;
   const session = { ...name, stablePrefix, splicedTurns, spliceDeclined };
-  const request = planGeneration(model, { ...parsed, session }, promptTokens, 'messages', context);
-  return { model, request, stream: parsed.stream, answer: new ChatAnswer(model, parsed, prepared, context) };
+  const request = planGeneration(model, { ...parsed, session }, promptTokens, 'messages', context, prepared);
+  const ignored = readsThinking ? parsed.ignored : [...parsed.ignored, ...givenThinkingFields(parsed.thinkingFields)];
+  return {
+    model,
+    request,
+    stream: parsed.stream,
+    answer: new ChatAnswer(model, { ...parsed, ignored }, prepared, context),
+  };
 }
 
 type ChatFinishReason = 'stop' | 'length' | 'tool_calls';
@@ -87,7 +96,7 @@ class ChatAnswer implements Answer {
 
   end(event: FinishEvent): unknown[] {
     const { reader } = this.prepared;
-    const parts = [...reader.push(event.text), ...reader.finish()];
+    const parts = [...reader.push(event.text), ...reader.finish(event.reason === 'length')];
     const last = parts.map((part) => this.#chunk(this.#take(part)));
     this.#remember(event);
     const called = this.#toolCalls.length > 0 && event.reason === 'stop';

@@ -6,6 +6,7 @@
  * the request id. The further member `plumbline` is kept by the official clients (`error.error.plumbline`).
  */
 import { NonFiniteLogitsError, type PlumblineError } from '../../errors.js';
+import { wireCensus, type WireCensus } from './census.js';
 
 export interface OpenAiErrorBody {
   readonly error: {
@@ -22,7 +23,7 @@ export interface OpenAiErrorDetails {
   /** Whether sending the same request again may succeed. */
   readonly retryable: boolean;
   /** What the invalid row of logits held; only with code `non_finite_logits`. */
-  readonly census?: Readonly<Record<string, string | number>>;
+  readonly census?: WireCensus;
 }
 
 /** @param requestId value of `x-request-id`. */
@@ -37,19 +38,8 @@ export function openAiError(error: PlumblineError, requestId: string): OpenAiErr
       plumbline: {
         request_id: requestId,
         retryable: error.retryable,
-        ...(error instanceof NonFiniteLogitsError ? { census: census(error) } : {}),
+        ...(error instanceof NonFiniteLogitsError ? { census: wireCensus(error.census) } : {}),
       },
     },
-  };
-}
-
-function census({ census }: NonFiniteLogitsError): Record<string, string | number> {
-  return {
-    site: census.site,
-    phase: census.phase,
-    step: census.step,
-    nan: census.nanCount,
-    inf: census.infCount,
-    vocab: census.vocabSize,
   };
 }

@@ -22,6 +22,10 @@ export function numberIn(low: number, high: number): z.ZodType<number> {
   return z.number(rule).min(low, rule).max(high, rule);
 }
 
+export function finiteNumber(): z.ZodType<number> {
+  return z.number(says('must be a number'));
+}
+
 export function integerIn(
   low: number,
   high: number,

@@ -8,6 +8,7 @@ import { z } from 'zod';
 import { PlumblineError } from '../../errors.js';
 import type { SamplingOptions, SpeculationMode } from '../../schedule/request.js';
 import {
+  finiteNumber,
   flag,
   integerIn,
   nonEmptyText,
@@ -31,7 +32,9 @@ export const generationShape = {
   model: nonEmptyText('must be the name of a served model (GET /v1/models lists them)'),
   temperature: optional(numberIn(0, 2)),
   top_p: optional(probability()),
-  top_k: optional(integerIn(0, MAX_INT32, 'must be a non-negative integer (0 switches it off)')),
+  // What the two may be is for the sampler law of the model (api/sampling-fields.ts).
+  top_k: optional(finiteNumber()),
+  min_p: optional(finiteNumber()),
   presence_penalty: optional(numberIn(-2, 2)),
   frequency_penalty: optional(numberIn(-2, 2)),
   seed: optional(seed),
@@ -92,6 +95,7 @@ export function generationParameters(
       temperature: fields.temperature,
       topP: fields.top_p,
       topK: fields.top_k,
+      minP: fields.min_p,
       presencePenalty: fields.presence_penalty,
       frequencyPenalty: fields.frequency_penalty,
       seed: fields.seed,

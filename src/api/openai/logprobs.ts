@@ -8,6 +8,8 @@
 import type { TokenLogprob } from '../../schedule/request.js';
 
 const LOWEST = -9999;
+/** A law may give +infinity to the tokens of a row that has no mass. */
+const HIGHEST = 9999;
 
 /** The text of a token id, by its bytes; undefined for ids without a token. */
 export type BytesOf = (tokenId: number) => Uint8Array | undefined;
@@ -67,7 +69,7 @@ function wireToken({ tokenId, logprob }: TokenLogprob, bytesOf: BytesOf): WireTo
   return { token: tokenText(bytes), logprob: finite(logprob), bytes: Array.from(bytes ?? []) };
 }
 
-const finite = (logprob: number): number => Math.max(logprob, LOWEST);
+const finite = (logprob: number): number => Math.min(Math.max(logprob, LOWEST), HIGHEST);
 
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 

@@ -40,7 +40,6 @@ const NEUTRAL_FIELDS: Readonly<Record<string, NeutralField>> = {
   grammar: never('is not supported: answers are not constrained'),
   json_schema: never('is not supported: answers are not constrained'),
   guided_json: never('is not supported: answers are not constrained'),
-  min_p: only(0, 'must be 0: the sampler of the served models has no such step'),
   repetition_penalty: only(1, 'must be 1: the sampler has presence_penalty and frequency_penalty'),
 };
 

@@ -8,6 +8,8 @@ import type { Removal, SessionDetails, SessionSummary } from '../../sessions/adm
 export interface SessionJson {
   readonly id: string;
   readonly object: 'plumbline.session';
+  /** Absent in a folder that is looked at without a server. */
+  readonly model?: string;
   readonly state: string;
   readonly epoch: number;
   readonly resident: { readonly entries: number; readonly tokens: number; readonly bytes: number } | null;
@@ -48,10 +50,11 @@ export interface DeletedSessionJson {
 
 const time = (milliseconds: number): string => new Date(milliseconds).toISOString();
 
-export function sessionJson({ session, state, epoch, resident, stored }: SessionSummary): SessionJson {
+export function sessionJson({ session, model, state, epoch, resident, stored }: SessionSummary): SessionJson {
   return {
     id: session,
     object: 'plumbline.session',
+    ...(model !== undefined && { model }),
     state,
     epoch,
     resident: resident ? { entries: resident.entries, tokens: resident.tokens, bytes: resident.bytes } : null,

@@ -8,6 +8,7 @@ import { performance } from 'node:perf_hooks';
 import { prepareChat } from '../../api/openai/chat.js';
 import { resolveOptions } from '../../config.js';
 import { PlumblineError } from '../../errors.js';
+import { singleModel } from '../../http/model-specs.js';
 import { openModel } from '../../http/open-model.js';
 import type { GenerationUsage } from '../../schedule/request.js';
 import { spread, type PartReport } from '../figures.js';
@@ -27,7 +28,7 @@ export async function benchEmbedded(context: BenchContext, threads: number): Pro
     context.progress(`embedded model: round ${round + 1} of ${rounds}`);
     const start = performance.now();
     const options = { ...resolveOptions({ backend: context.backend, threads, parallel: 1, logLevel: 'silent' }) };
-    const model = await openModel(options, { signal: context.signal });
+    const model = await openModel(singleModel(options), options, { signal: context.signal });
     loads.push(performance.now() - start);
     try {
       bytes = model.loaded.report.residentBytes;

@@ -11,8 +11,7 @@ import type { LanguageModel, SequenceState, StateCodecs } from '../../engine/mod
 import { PlumblineError } from '../../errors.js';
 import { loadSynthetic, type SyntheticSize } from '../../families/synthetic.js';
 import { AutoregressiveSequence } from '../../generate/autoregressive.js';
-import { CLASS_DEFAULTS } from '../../sample/resolve-sampling.js';
-import { createSampler } from '../../sample/sampler.js';
+import { createSampler, samplingRules } from '../../sample/sampler.js';
 import { Bank } from '../../sessions/bank.js';
 import { NO_FENCES } from '../../sessions/fence-view.js';
 import type { Capture } from '../../sessions/types.js';
@@ -199,7 +198,7 @@ async function firstToken(
 ): Promise<void> {
   const sampler = createSampler(
     model.laws.sampler,
-    { ...CLASS_DEFAULTS, temperature: 0, seed: 0n },
+    { ...samplingRules(model.laws.sampler).defaults, temperature: 0, seed: 0n },
     { vocabSize: model.vocabSize, rowDtype: 'bf16' },
   );
   const options = { promptTokens, maxTokens: 1, stopTokenIds: [], sampler, prefillChunk: PREFILL_CHUNK };

@@ -9,6 +9,7 @@ import { prepareCompletion } from '../../api/openai/completions.js';
 import type { OptionName, Options } from '../../config.js';
 import { PlumblineError } from '../../errors.js';
 import { openModel, type OpenedModel } from '../../http/open-model.js';
+import { singleModel } from '../../http/model-specs.js';
 import { EXIT, type ExitCode } from '../exit-codes.js';
 import type { CliIo } from '../io.js';
 import { addOptions } from '../option-flags.js';
@@ -66,6 +67,7 @@ export async function runPrompt(options: Options, io: CliIo, command: Command): 
   let model: OpenedModel | undefined;
   try {
     model = await openModel(
+      singleModel(options),
       { ...options, parallel: 1, maxQueue: 0, sessions: 'off' },
       {
         signal: interrupt.signal,

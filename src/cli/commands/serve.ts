@@ -1,4 +1,4 @@
-/** `plumbline serve`: loads a model and serves it until it is told to stop. */
+/** `plumbline serve`: loads models and serves them until it is told to stop. */
 import type { Command } from 'commander';
 import type { OptionName, Options } from '../../config.js';
 import { PlumblineError } from '../../errors.js';
@@ -53,7 +53,7 @@ const SERVE_OPTIONS: readonly OptionName[] = [
 
 export function addServe(program: Command, run: RunCommand): void {
   addOptions(program.command('serve'), SERVE_OPTIONS)
-    .description('serve a model over an OpenAI-compatible HTTP API')
+    .description('serve one or more models over an OpenAI-compatible HTTP API')
     .addHelpText('after', '\nA first interrupt (Ctrl-C) lets running requests end, a second one ends them.')
     .action(run(serve));
 }
@@ -80,10 +80,11 @@ export async function serve(options: Options, io: CliIo): Promise<ExitCode> {
   } finally {
     progress.clear();
   }
-  const { url, model } = server;
+  const { url, models } = server;
   const question = options.model === undefined ? 'What does fs.readFileSync do?' : 'Hello!';
+  const first = models[0]?.served.id ?? '';
   say(
-    `${modelLine(model)}\n\nlistening on ${url}\n\n${curlExample(url, model.served.id, question, options.apiKey !== undefined)}\n`,
+    `${models.map(modelLine).join('\n')}\n\nlistening on ${url}\n\n${curlExample(url, first, question, options.apiKey !== undefined)}\n`,
   );
   if (!isLoopback(options.host) && options.apiKey === undefined) {
     io.err('warning: everyone who reaches this machine can use the server; set an API key (PLUMBLINE_API_KEY)\n');

@@ -22,6 +22,7 @@ type Act = (control: SessionControl, args: readonly string[], say: Say, flags: F
 
 interface Flags {
   readonly url?: string;
+  readonly of?: string;
   readonly all?: boolean;
 }
 
@@ -34,7 +35,8 @@ export function addSessions(program: Command, run: RunCommand): void {
     const command = sessions
       .command(usage)
       .description(description)
-      .option('--url <url>', 'a running server; default: the one that has the session folder, else the folder itself');
+      .option('--url <url>', 'a running server; default: the one that has the session folder, else the folder itself')
+      .option('--of <model>', 'the model whose sessions are meant, where several are served');
     return addOptions(command, ['sessionDir', 'apiKey', 'json']).action(run(withControl(act)));
   };
   add('ls', 'list what is kept of each session', list);
@@ -49,7 +51,7 @@ function withControl(act: Act) {
   return async (options: Options, io: CliIo, command: Command): Promise<ExitCode> => {
     const flags = command.opts<Flags>();
     const { sessionDir, apiKey } = options;
-    const control = await openSessionControl({ url: flags.url, sessionDir, apiKey });
+    const control = await openSessionControl({ url: flags.url, sessionDir, model: flags.of, apiKey });
     const say: Say = (lines, json) => {
       io.out(options.json ? `${JSON.stringify(json)}\n` : lines.map((line) => `${line}\n`).join(''));
     };

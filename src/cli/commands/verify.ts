@@ -8,7 +8,7 @@ import { withBackend } from '../../engine/backends/open-backend.js';
 import { PHASES, type Phase } from '../../engine/plan/phase.js';
 import { describePlan } from '../../families/describe-plan.js';
 import { verifyGolden, type GoldenCheck, type GoldenResult } from '../../families/verify-golden.js';
-import { embeddedModelFolder } from '../../http/package-info.js';
+import { singleModel } from '../../http/model-specs.js';
 import { formatFixtureReport, verifyFixtures } from '../../sample/verify/verify-fixtures.js';
 import { EXIT, type ExitCode } from '../exit-codes.js';
 import type { CliIo } from '../io.js';
@@ -79,7 +79,7 @@ function checkText({ name, value, limit, passed, note }: GoldenCheck): string {
 
 async function plan(options: Options, io: CliIo, command: Command): Promise<ExitCode> {
   const { phase, rows, logits } = command.opts<{ phase: Phase; rows: number; logits: number }>();
-  const dir = options.model ?? embeddedModelFolder();
+  const dir = singleModel(options).folder;
   const { dtype, gatePolicy } = options;
   const text = await withBackend(options.backend, options.threads, async ({ backend }) =>
     describePlan({ dir, backend, dtype, gatePolicy, phase, rows, outRows: logits }),

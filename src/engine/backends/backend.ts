@@ -46,6 +46,8 @@ export interface Execution {
   readonly workspace: MemoryBlock;
   /** A filled call block; its `cancel` word may be set while the plan runs. */
   readonly call: MemoryBlock;
+  /** The caller submits another execution at once and waits for both: this one need not be told of by itself. */
+  readonly followed?: boolean | undefined;
 }
 
 export interface Backend {
@@ -60,7 +62,9 @@ export interface Backend {
   readonly mapFile?: (path: string) => MappedFile;
   /** Checks a program (magic, lengths, offsets within the workspace, weight indices) and takes it over. Throws plan_invalid. */
   load(program: PlanProgram): LoadedPlan;
-  /** Runs one plan. Resolves `cancelled` when the cancel word stopped it; rejects with backend_failed. */
+  /**
+   * Runs one plan; plans run one at a time, in the order of the calls. Resolves `cancelled` when the cancel word stopped it; rejects with backend_failed.
+   */
   execute(execution: Execution): Promise<'done' | 'cancelled'>;
   /** Bytes allocated and mapped now, for memory reports and leak tests. */
   memory(): { readonly allocated: number; readonly mapped: number };

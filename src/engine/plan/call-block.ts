@@ -25,7 +25,7 @@ const at = Object.fromEntries(CALL_HEADER.map((name, index) => [name, index])) a
   number
 >;
 
-interface Sizes {
+export interface CallSizes {
   readonly rows: number;
   readonly outRows: number;
   readonly sequences: number;
@@ -33,13 +33,13 @@ interface Sizes {
 }
 
 /** Bytes of a block for such a call. */
-export function callBlockBytes(sizes: Sizes): number {
+export function callBlockBytes(sizes: CallSizes): number {
   const ints = CALL_HEADER_WORDS + 3 * sizes.rows + sizes.outRows + SEQUENCE_RECORD_WORDS * sizes.sequences;
   return 8 * (Math.ceil(ints / 2) + 2 * sizes.sequences + sizes.pages);
 }
 
 /** What a batch of sequences needs in a call block. */
-export function callSizes(sequences: readonly CallSequence[]): Sizes {
+export function callSizes(sequences: readonly CallSequence[]): CallSizes {
   const sum = (of: (s: CallSequence) => number): number => sequences.reduce((total, s) => total + of(s), 0);
   return {
     rows: sum((s) => s.tokens.length),
@@ -50,8 +50,11 @@ export function callSizes(sequences: readonly CallSequence[]): Sizes {
 }
 
 /** Fills `block` (at least callBlockBytes(callSizes(sequences))) for one execution. */
-export function fillCallBlock(block: MemoryBlock, sequences: readonly CallSequence[]): void {
-  const sizes = callSizes(sequences);
+export function fillCallBlock(
+  block: MemoryBlock,
+  sequences: readonly CallSequence[],
+  sizes: CallSizes = callSizes(sequences),
+): void {
   const { buffer, byteOffset, byteLength } = block.bytes;
   const ints = new Int32Array(buffer, byteOffset, byteLength >> 2);
   const doubles = new Float64Array(buffer, byteOffset, byteLength >> 3);

@@ -143,6 +143,7 @@ function tableComplaint(op: DecodedOp, lowering: number, header: PlanHeader): Co
 /** Weights that may have any float dtype: the large matrices. Every other weight is a float32 vector or table. */
 const ANY_DTYPE: Readonly<Partial<Record<OpName, readonly string[]>>> = {
   embed: ['weight'],
+  embedGreedy: ['weight'],
   linear: ['weight'],
   moeUp: ['gate', 'up'],
   moeDown: ['down'],

@@ -212,6 +212,11 @@ const RULES: BufferRules = {
     out: { access: 'out', words: (op, rows) => rows * op.heads * op.dim },
   },
   latentStore: { in: { access: 'in', words: (op, rows) => rows * op.dim } },
+  embedGreedy: {
+    logits: { access: 'in', words: (op, rows) => rows * op.vocab },
+    outIds: { access: 'out', type: 'i32', words: (_, rows) => rows },
+    out: { access: 'out', words: (op, rows) => rows * op.width * op.copies },
+  },
 };
 
 /** The workspace extents of an op for these row counts; buffers that are absent (-1) have none. */

@@ -15,19 +15,9 @@
  * rows: every row of the call holds n of them, one after the other.
  * Buffers are float32 [rows, width], row-major, at a word offset in the workspace; values are A-rounded where written so.
  */
-
 import { fields, type OpSpec } from './op-spec.js';
-
 export type { FieldKind, OpField, OpSpec } from './op-spec.js';
-export {
-  CALL_HEADER,
-  CALL_HEADER_WORDS,
-  PLAN_HEADER,
-  PLAN_HEADER_WORDS,
-  PLAN_MAGIC,
-  PLAN_VERSION,
-  SEQUENCE_RECORD_WORDS,
-} from './encoding.js';
+export * from './encoding.js';
 
 export const OPS = {
   embed: {
@@ -355,6 +345,14 @@ export const OPS = {
     code: 39,
     fields: fields('in:buffer dim latent:page'),
     doc: 'Each row to the page of its position, layout [pageTokens, dim] at `latent`, kv type.',
+  },
+  embedGreedy: {
+    code: 45,
+    fields: fields('logits:buffer vocab outIds:buffer out:buffer width copies weight:weight'),
+    doc:
+      'R rows. id = the lowest index of the greatest of logits [vocab] by `>` from -inf, 0 where none is greater; a NaN is ' +
+      'greater than nothing. outIds: int32, one a row. out[row] = A(weight[id]) written `copies` times, as in embed; weight ' +
+      'has at least `vocab` rows. So a plan can go on from the row that the plan before it left in the workspace.',
   },
 } as const satisfies Record<string, OpSpec>;
 

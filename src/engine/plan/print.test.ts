@@ -15,10 +15,10 @@ test('a printed plan names every field, lowerings in words, floats shortest', ()
   assert.deepEqual(printProgram(program), [
     'plan version 1: activations bfloat16 at MTPLX rounding points, keys and values bfloat16, pages of 16 tokens, ' +
       'at most 8 rows (R) and 2 selected (M), workspace 400 words, 7 weights, sigmoid tables: standalone #5, fused #6; 3 ops',
-    '0  norm           rows=M in=@16 out=@32 width=24 group=8 gain=#3 eps=0.000001',
-    '1  linear         rows=R in=@16 inWidth=24 segments=1',
-    '                  weight=#2 bias=none out=@64 outWidth=48 outColumn=24 outs=20',
-    '2  attention      q=@0 packed=@16 select=none out=@32 heads=4 kvHeads=2 dim=20 block=0 budgetBlocks=0 ' +
+    '0  norm             rows=M in=@16 out=@32 width=24 group=8 gain=#3 eps=0.000001',
+    '1  linear           rows=R in=@16 inWidth=24 segments=1',
+    '                    weight=#2 bias=none out=@64 outWidth=48 outColumn=24 outs=20',
+    '2  attention        q=@0 packed=@16 select=none out=@32 heads=4 kvHeads=2 dim=20 block=0 budgetBlocks=0 ' +
       'lowering=fused scale=0.2236068 keys=0B values=640B',
   ]);
 });

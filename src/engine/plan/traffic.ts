@@ -68,6 +68,7 @@ class TrafficCounter {
     const rows = this.#rows;
     switch (op.name) {
       case 'embed':
+      case 'embedGreedy':
         return { weightBytes: rows * op.fields.width * this.#bytes(op.fields.weight) };
       case 'norm':
         return {

@@ -198,6 +198,14 @@ export class StateStore {
     }
   }
 
+  /** Names the last token of a value in the making, which only the plan that made it knows. */
+  nameLast(state: PagedState, token: number): void {
+    state.assertHeld();
+    const { pageTokens } = this.layout;
+    const position = state.length - 1;
+    state.pages[Math.floor(position / pageTokens)]!.tokens[position % pageTokens] = token;
+  }
+
   /**
    * The first `length` tokens of `state` as a value of their own, its pages shared, its fixed slab reserved but not yet
    * computed: a commit plan fills it. Throws out_of_memory with nothing taken.

@@ -9,6 +9,7 @@ import { join } from 'node:path';
 import { tokenIdList } from '../../weights/generation-config.js';
 import { readJsonFile, type JsonKeys } from '../../weights/json-file.js';
 import type { ManifoldConfig } from '../plan-manifold.js';
+import { refuseQuantisedConfig } from '../quantised.js';
 import type {
   DeepseekAttentionConfig,
   DeepseekConfig,
@@ -16,7 +17,6 @@ import type {
   DeepseekMoeConfig,
 } from './config-types.js';
 import { parseLayerTypes, parseMlpTypes, parseRates } from './layer-kinds.js';
-import { QUANTISED_RELEASES } from './quantised.js';
 import { parseRope } from './rope-config.js';
 
 const WIDTH = { max: 2 ** 20 };
@@ -41,7 +41,7 @@ export function readDeepseekConfig(dir: string): DeepseekConfig {
 /** @throws config_invalid, config_unsupported: naming the key, its value and the rule */
 export function parseDeepseekConfig(keys: JsonKeys): DeepseekConfig {
   if (keys.text('model_type') !== 'deepseek_v4') keys.unsupported('model_type', 'only deepseek_v4 is known here');
-  refuseQuantised(keys);
+  refuseQuantisedConfig(keys, keys);
   requireKnown(keys);
   const vocabSize = keys.integer('vocab_size', { max: 2 ** 24 }, 129280);
   const layerCount = keys.integer('num_hidden_layers', { max: 2 ** 12 }, 43);
@@ -65,13 +65,6 @@ export function parseDeepseekConfig(keys: JsonKeys): DeepseekConfig {
     maxPositions,
     eosTokenIds: eos.length > 0 ? eos : [1],
   });
-}
-
-/** A quantised release says so in its configuration; others are found out by their tensors. */
-function refuseQuantised(keys: JsonKeys): void {
-  for (const key of ['quantization_config', 'quantization']) {
-    if (keys.raw(key) !== undefined) keys.unsupported(key, QUANTISED_RELEASES);
-  }
 }
 
 /** Keys of which one value alone is known. */

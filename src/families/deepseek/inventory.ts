@@ -12,9 +12,9 @@ import { quoteName } from '../../weights/strict-json.js';
 import { formatShape, type TensorRef, type TensorSlice } from '../../weights/tensor.js';
 import { TensorTaker } from '../../weights/tensor-taker.js';
 import { reportLoad, type LoadReport } from '../load-report.js';
+import { refuseQuantisedTensors } from '../quantised.js';
 import type { DeepseekConfig } from './config-types.js';
 import { isExtraLayer, spelled } from './names.js';
-import { refuseQuantisedTensors } from './quantised.js';
 import type {
   AttentionWeights,
   CompressorWeights,
@@ -47,7 +47,7 @@ export interface DeepseekSupply {
  * quantised release
  */
 export function inventoryDeepseek(checkpoint: Checkpoint, config: DeepseekConfig): DeepseekInventory {
-  refuseQuantisedTensors(checkpoint);
+  refuseQuantisedTensors(checkpoint, isExtraLayer);
   const supply = new CheckpointSupply(checkpoint);
   const weights = takeDeepseek(supply, config);
   const report = reportLoad(checkpoint, {

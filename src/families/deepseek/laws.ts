@@ -19,4 +19,5 @@ export const DEEPSEEK_LAWS: FamilyLaws = {
   sampler: 'ds4',
   samplingDefaults: { temperature: 1, topP: 1, topK: 0, minP: 0.05 },
   invalidRow: 'ds4-fallback',
+  chat: 'dsml',
 };

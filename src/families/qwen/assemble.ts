@@ -3,7 +3,7 @@
  */
 import type { ActivationLaw } from '../../engine/plan/builder.js';
 import type { ByteSource } from '../../weights/file.js';
-import { RowTable } from '../../weights/gather.js';
+import { heldIfSmall, RowTable } from '../../weights/gather.js';
 import type { MemoryPlan } from '../../weights/memory-plan.js';
 import type { FloatDtype, TensorRef } from '../../weights/tensor.js';
 import { activationLaw, assembleModel, checkContext, type AssembleOptions, type ProvidedWeights } from '../assemble.js';
@@ -99,7 +99,7 @@ function pleTables({ config, weights, tableSource }: QwenMaterial): PleTable[] {
       rows: shard.shape[0] ?? 0,
       dtype: shard.dtype as FloatDtype,
     }));
-    const table = new RowTable(pieces, ple.table.width);
+    const table = new RowTable(heldIfSmall(pieces, ple.table.width), ple.table.width);
     return [{ layer, hash: new NgramHash(ple.constants, eosTokenId, config.vocabSize), table }];
   });
 }

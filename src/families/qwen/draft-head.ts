@@ -6,18 +6,26 @@
  */
 import { PlumblineError } from '../../errors.js';
 import type { Backend } from '../../engine/backends/backend.js';
-import type { DraftRequest, DraftResult } from '../../engine/model.js';
+import type { DraftRequest, DraftResult, DraftStep } from '../../engine/model.js';
 import type { Plan, PlanOptions } from '../../engine/plan/builder.js';
 import { PlanCache, type PlanKey } from '../../engine/plan/cache.js';
 import type { WeightTable } from '../../engine/plan/weight-table.js';
-import { copyRows, Runner, type CallContext } from '../../engine/runner.js';
+import { copyRows, Runner, type CallContext, type RunRequest } from '../../engine/runner.js';
 import { PagedStateCodec } from '../../engine/state/codec.js';
 import { StateStore, type PagedState, type StateLimits } from '../../engine/state/sequence-state.js';
 import type { StateLayout } from '../../engine/state/layout.js';
-import { LOGITS } from '../plan-buffers.js';
 import type { BoundQwen } from './bind.js';
 import type { Qwen4Config } from './config-types.js';
-import { buildDraftPlan, draftWorkspaceWords, DRAFT_STREAM, HIDDEN_INPUT, type DraftPlanOptions } from './plan-mtp.js';
+import {
+  buildDraftPlan,
+  draftIds,
+  draftLogits,
+  draftStream,
+  draftWorkspaceWords,
+  HIDDEN_INPUT,
+  type DraftLink,
+  type DraftPlanOptions,
+} from './plan-mtp.js';
 import type { AttentionOffsets, QwenStateLayout } from './state-layout.js';
 
 export interface DraftHeadOptions {
@@ -38,6 +46,17 @@ export interface DraftHeadOptions {
 
 /** Most sequences whose last rows go through the head's output map in one call. */
 const MAX_OUT_ROWS = 32;
+/** Most rows of a chain. */
+export const MOST_LINKS = 3;
+const FIRST_ROW: DraftLink = { link: 0, links: 1 };
+
+/** What a link of a chain made of one sequence. */
+interface DraftRow {
+  readonly logits: Float32Array;
+  readonly hidden: Float32Array;
+  /** What it went on with; the first was told. */
+  readonly token?: number | undefined;
+}
 
 export class DraftHead {
   readonly #o: DraftHeadOptions;
@@ -45,21 +64,28 @@ export class DraftHead {
   readonly #plans: PlanCache;
   readonly #runner: Runner;
   readonly codec: PagedStateCodec;
+  readonly #width: number;
+  /** What the plans of a key's group put out. */
+  readonly #outputs = new Map<string, 'cache' | DraftLink>();
 
   constructor(options: DraftHeadOptions) {
     this.#o = options;
-    const { backend, maxRows } = options;
+    const { backend, config, maxRows } = options;
+    this.#width = config.hyperConnections.streams * config.hiddenSize;
     this.#store = new StateStore(backend, options.layout, options.limits);
     this.codec = new PagedStateCodec(this.#store);
     this.#plans = new PlanCache(backend, (key) =>
-      buildDraftPlan(this.#planOptions(key.group === 'draft-row' ? 'row' : 'cache', key.rowCapacity), options.weights),
+      buildDraftPlan(
+        this.#planOptions(this.#outputs.get(key.group)!, key.rowCapacity, key.outCapacity),
+        options.weights,
+      ),
     );
     this.#runner = new Runner({
       backend,
       store: this.#store,
       maxRows,
       maxOutRows: MAX_OUT_ROWS,
-      workspaceWords: draftWorkspaceWords(this.#planOptions('cache', maxRows)),
+      workspaceWords: draftWorkspaceWords(this.#planOptions('cache', maxRows, MAX_OUT_ROWS)),
     });
   }
 
@@ -68,8 +94,6 @@ export class DraftHead {
   }
 
   async forward(batch: readonly DraftRequest[], signal: AbortSignal | undefined): Promise<DraftResult[]> {
-    const { hyperConnections, hiddenSize, vocabSize } = this.#o.config;
-    const width = hyperConnections.streams * hiddenSize;
     const [output] = new Set(batch.map((request) => request.output));
     if (
       !output ||
@@ -80,35 +104,85 @@ export class DraftHead {
         'a draft batch needs one kind of output, and a hidden row for every token',
       );
     }
-    const rows = batch.map((): { logits?: Float32Array; hidden?: Float32Array } => ({}));
-    const requests = batch.map(({ state, tokens }) => ({
-      state: state as PagedState,
-      tokens: Int32Array.from(tokens),
-      outRows: output,
-    }));
-    const states = await this.#runner.run(requests, {
+    const rows = batch.reduce((sum, { tokens }) => sum + tokens.length, 0);
+    const fits = rows <= this.#o.maxRows && batch.length <= MAX_OUT_ROWS;
+    return output === 'last' && fits ? this.#chain(batch, signal) : this.#single(batch, output, signal);
+  }
+
+  /** One row a sequence at most, the batch cut into calls as it must be. */
+  async #single(
+    batch: readonly DraftRequest[],
+    output: 'none' | 'last',
+    signal: AbortSignal | undefined,
+  ): Promise<DraftResult[]> {
+    const rows = batch.map((): Partial<DraftRow> => ({}));
+    const states = await this.#runner.run(batch.map(runRequest), {
       signal,
-      plan: (rowCount) => this.#plans.get(this.#key(output, rowCount)),
-      fillInputs: (call: CallContext) => {
-        const input = call.buffer(HIDDEN_INPUT);
-        for (const { index, from, tokens, row } of call.parts) {
-          for (let i = 0; i < tokens.length; i++) input.set(batch[index]!.hidden[from + i]!, (row + i) * width);
-        }
-      },
+      plan: (rowCount, outRows) =>
+        this.#plans.get(this.#key(output === 'none' ? 'cache' : FIRST_ROW, rowCount, outRows)),
+      fillInputs: (call) => this.#fillHidden(batch, call),
       collect: (call) => {
-        for (const { index, row, tokens, outRow, outRows } of call.parts) {
-          if (outRows === 0) continue;
-          rows[index]!.logits = copyRows(call.buffer(LOGITS), vocabSize, outRow, 1)[0]!;
-          rows[index]!.hidden = copyRows(call.buffer(DRAFT_STREAM), width, row + tokens.length - 1, 1)[0]!;
-        }
+        for (const part of call.parts) if (part.outRows > 0) rows[part.index] = this.#rowOf(call, part.outRow);
       },
     });
     return states.map((state, index) => ({ state, ...rows[index] }));
   }
 
+  /** All rows of a batch that fits into one call, the sequences that want most of them in front. */
+  async #chain(batch: readonly DraftRequest[], signal: AbortSignal | undefined): Promise<DraftResult[]> {
+    const wanted = batch.map(({ drafts = 1 }) => Math.min(drafts, MOST_LINKS));
+    const order = batch.map((_, index) => index).sort((a, b) => wanted[b]! - wanted[a]!);
+    const requests = order.map((index) => batch[index]!);
+    const links = wanted[order[0]!]!;
+    const outCapacity = powerOfTwo(batch.length);
+    const rows = Array.from({ length: links }, (): DraftRow[] => []);
+    const states = await this.#runner.chain(requests.map(runRequest), {
+      signal,
+      links: rows.map((_, link) => ({
+        sequences: wanted.filter((count) => count > link).length,
+        plan: (rowCount) =>
+          this.#plans.get(this.#key({ link, links }, link === 0 ? rowCount : outCapacity, outCapacity)),
+      })),
+      fillInputs: (call) => this.#fillHidden(requests, call),
+      collect: (call) => {
+        for (const { outRow } of call.parts) rows[call.link]!.push(this.#rowOf(call, outRow));
+      },
+    });
+    const results: DraftResult[] = [];
+    order.forEach((index, place) => {
+      const further = states.slice(1).flatMap((made, i): DraftStep[] => {
+        const [state, row] = [made[place], rows[i + 1]![place]];
+        if (!state || row?.token === undefined) return [];
+        this.#store.nameLast(state, row.token);
+        return [{ state, token: row.token, logits: row.logits, hidden: row.hidden }];
+      });
+      const { logits, hidden } = rows[0]![place]!;
+      results[index] = { state: states[0]![place]!, logits, hidden, further };
+    });
+    return results;
+  }
+
+  #fillHidden(batch: readonly DraftRequest[], call: CallContext): void {
+    const input = call.buffer(HIDDEN_INPUT);
+    const width = this.#width;
+    for (const { index, from, tokens, row } of call.parts) {
+      for (let i = 0; i < tokens.length; i++) input.set(batch[index]!.hidden[from + i]!, (row + i) * width);
+    }
+  }
+
+  #rowOf(call: CallContext, outRow: number): DraftRow {
+    const { link } = call;
+    return {
+      logits: copyRows(call.buffer(draftLogits(link)), this.#o.config.vocabSize, outRow, 1)[0]!,
+      hidden: copyRows(call.buffer(draftStream(link)), this.#width, outRow, 1)[0]!,
+      token: link === 0 ? undefined : bitsOf(call.buffer(draftIds(link)))[outRow]!,
+    };
+  }
+
   /** The plans of one row, for printing and for tests. */
   plans(): Plan[] {
-    return (['none', 'last'] as const).map((output) => this.#plans.get(this.#key(output, 1)).plan);
+    const outputs = ['cache', FIRST_ROW, { link: 1, links: 2 }] as const;
+    return outputs.map((output) => this.#plans.get(this.#key(output, 1, 1)).plan);
   }
 
   stateUsage(): { readonly allocated: number; readonly used: number } {
@@ -121,20 +195,20 @@ export class DraftHead {
     this.#store.close();
   }
 
-  #key(output: 'none' | 'last', rows: number): PlanKey {
-    let rowCapacity = 1;
-    while (rowCapacity < rows) rowCapacity *= 2;
+  #key(output: 'cache' | DraftLink, rows: number, outRows: number): PlanKey {
+    const group = output === 'cache' ? 'draft-cache' : `draft-${output.link}-of-${output.links}`;
+    this.#outputs.set(group, output);
     return {
       ...this.#o.key,
-      group: output === 'last' ? 'draft-row' : 'draft-cache',
+      group,
       lowering: 'standalone',
-      rowCapacity: Math.min(rowCapacity, this.#o.maxRows),
-      outCapacity: Math.min(MAX_OUT_ROWS, rowCapacity),
+      rowCapacity: Math.min(powerOfTwo(rows), this.#o.maxRows),
+      outCapacity: Math.min(powerOfTwo(outRows), MAX_OUT_ROWS),
       taps: false,
     };
   }
 
-  #planOptions(output: 'cache' | 'row', rowCapacity: number): DraftPlanOptions {
+  #planOptions(output: 'cache' | DraftLink, rowCapacity: number, outCapacity: number): DraftPlanOptions {
     const { config, bound, trunkState, head, plan, key } = this.#o;
     return {
       config,
@@ -142,10 +216,24 @@ export class DraftHead {
       state: trunkState,
       head,
       output,
-      plan: { ...plan, rowCapacity, outCapacity: Math.min(MAX_OUT_ROWS, rowCapacity) },
+      plan: { ...plan, rowCapacity, outCapacity },
       lowering: 'standalone',
       gatePolicy: key.gatePolicy,
       taps: false,
     };
   }
+}
+
+function runRequest({ state, tokens, output }: DraftRequest): RunRequest {
+  return { state: state as PagedState, tokens: Int32Array.from(tokens), outRows: output };
+}
+
+function bitsOf(words: Float32Array): Int32Array {
+  return new Int32Array(words.buffer, words.byteOffset, words.length);
+}
+
+function powerOfTwo(least: number): number {
+  let size = 1;
+  while (size < least) size *= 2;
+  return size;
 }

@@ -226,11 +226,17 @@ export const QWEN_LAWS: readonly LawRow[] = [
   },
   { site: 'residual sum (qwen3_5)', ops: ['add:residual'], law: 'A(x + y)', mtplx: '', source: 'reference' },
   { site: 'row selection', ops: ['gather:residual'], law: 'a copy', mtplx: '', source: 'ours' },
-  { site: 'logits', ops: ['linear:out.x>logits'], law: LINEAR, mtplx: '', source: 'reference' },
+  {
+    site: 'logits',
+    ops: ['linear:out.x>logits', 'linear:out.x>mtp.#.logits'],
+    law: LINEAR,
+    mtplx: '',
+    source: 'reference',
+  },
   {
     site: 'draft head: norms',
-    ops: ['norm:mtp.hidden', 'norm:mtp.embedding'],
-    law: `${NORM}; hidden: one mean over all streams`,
+    ops: ['norm:mtp.hidden', 'norm:mtp.embedding', 'norm:mtp.#.stream'],
+    law: `${NORM}; hidden, also where a chain goes on: one mean over all streams; its last read: one for each stream`,
     mtplx: NORM_MTPLX,
     source: 'MTPLX',
   },
@@ -240,5 +246,12 @@ export const QWEN_LAWS: readonly LawRow[] = [
     law: `${LINEAR}; one map for every stream, then A(stream + projected embedding)`,
     mtplx: '',
     source: 'MTPLX',
+  },
+  {
+    site: 'draft head: going on by itself',
+    ops: ['embedGreedy:mtp.#.logits'],
+    law: 'the lowest id of the greatest logit, a NaN never being greater; A(row)',
+    mtplx: '',
+    source: 'ours',
   },
 ];

@@ -10,7 +10,7 @@ import { stateLimits } from '../../engine/state/sequence-state.js';
 import { PagedModel } from '../paged-model.js';
 import type { BoundQwen } from './bind.js';
 import type { QwenConfig } from './config-types.js';
-import { DraftHead } from './draft-head.js';
+import { DraftHead, MOST_LINKS } from './draft-head.js';
 import { GATE_LAW, qwenLaws } from './laws.js';
 import { draftStateLayout, qwenStateLayout } from './state-layout.js';
 import { MAX_WINDOW, QwenTrunk, type PleTable } from './trunk.js';
@@ -41,8 +41,8 @@ export interface QwenModelOptions {
 
 /** Values of a trunk state that a sequence holds at most: before a window, behind it, and behind its kept tokens. */
 export const TRUNK_VALUES = 3;
-/** Of a head state: committed, behind the primary, behind the newest draft, and behind the one in the making. */
-const HEAD_VALUES = 4;
+/** Of a head state: committed, behind the primary, behind the newest draft, and those of a chain in the making. */
+const HEAD_VALUES = 3 + MOST_LINKS;
 
 export class QwenModel extends PagedModel<QwenTrunk> {
   readonly config: QwenConfig;
@@ -126,7 +126,7 @@ export class QwenModel extends PagedModel<QwenTrunk> {
         hiddenWidth: this.trunk.shape.hiddenWidth,
         newState: () => head.newState(),
         forward: async (batch, { signal }) => {
-          for (const request of batch) this.checkTokens(request);
+          for (const { state, tokens, drafts = 1 } of batch) this.checkTokens({ state, tokens }, drafts - 1);
           return head.forward(batch, signal);
         },
       },

@@ -59,11 +59,11 @@ export interface TrunkOptions {
 /** Most tokens of a revocable forward, and of any in a fused phase: a draft window, or a copied block with its primary. */
 export const MAX_WINDOW = 25;
 
-/** What the recurrences of a window were fed: rows of every stash buffer, by its name. */
+/** What the recurrences of a window were fed: its rows of every stash buffer, one buffer after the other. */
 class StashedWindow implements VerifiedWindow {
   constructor(
     readonly tokens: number,
-    readonly rows: ReadonlyMap<string, Float32Array>,
+    readonly rows: Float32Array,
   ) {}
 }
 
@@ -72,7 +72,7 @@ const REVOCABLE = 'revocable';
 const COMMIT = 'commit';
 
 export class QwenTrunk extends PagedTrunk {
-  readonly #config: QwenConfig;
+  readonly #stashed: ReturnType<typeof stashBuffers>;
 
   constructor(options: TrunkOptions) {
     const { config, state } = options;
@@ -90,7 +90,7 @@ export class QwenTrunk extends PagedTrunk {
       build: (key) => buildPlan(options, key),
       fillInputs: (call, signal) => gatherNgrams(options.pleTables, call, signal),
     });
-    this.#config = config;
+    this.#stashed = stashBuffers(config);
   }
 
   override async forward(batch: readonly ForwardRequest[], options: ForwardOptions): Promise<ForwardResult[]> {
@@ -132,21 +132,25 @@ export class QwenTrunk extends PagedTrunk {
       },
       plan: (rows) => this.plan({ group: COMMIT, lowering: 'standalone', rows, outRows: 0 }),
       fillInputs: (call) => {
-        for (const { name, width } of stashBuffers(this.#config)) {
+        let before = 0; // words of a token in the buffers before
+        for (const { name, width } of this.#stashed) {
           const buffer = call.buffer(name);
           for (const { index, row, tokens } of call.parts) {
-            const { rows } = batch[index]!.window as StashedWindow;
-            buffer.set(rows.get(name)!.subarray(0, tokens.length * width), row * width);
+            const { rows, tokens: count } = batch[index]!.window as StashedWindow;
+            buffer.set(rows.subarray(count * before, count * before + tokens.length * width), row * width);
           }
+          before += width;
         }
       },
     });
   }
 
   #stash(call: CallContext, row: number, count: number): StashedWindow {
-    const rows = new Map<string, Float32Array>();
-    for (const { name, width } of stashBuffers(this.#config)) {
-      rows.set(name, call.buffer(name).slice(row * width, (row + count) * width));
+    const rows = new Float32Array(count * this.#stashed.reduce((sum, { width }) => sum + width, 0));
+    let at = 0;
+    for (const { name, width } of this.#stashed) {
+      rows.set(call.buffer(name).subarray(row * width, (row + count) * width), at);
+      at += count * width;
     }
     return new StashedWindow(count, rows);
   }

@@ -139,6 +139,13 @@ export class Fields {
     return doubles[0]!;
   }
 
+  /** A list of float64 values of 16 hex digits each, and nulls. */
+  optionalDoubles(key: string): (number | undefined)[] {
+    return this.list(key).map((item, i) =>
+      item === null ? undefined : new Fields({ item }, `${this.where}: ${key}[${i}]`).double('item'),
+    );
+  }
+
   /** float64 values as hex digits run together. */
   doubles(key: string): Float64Array {
     const text = this.text(key);

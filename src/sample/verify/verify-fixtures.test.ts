@@ -7,13 +7,7 @@ import { gzipSync } from 'node:zlib';
 import { PlumblineError } from '../../errors.js';
 import { sigmoidTableF16 } from '../../numerics/gate-tables.js';
 import { Pcg64 } from '../rng/pcg64.js';
-import {
-  FIXTURE_KINDS,
-  formatFixtureReport,
-  verifyFixtureBytes,
-  verifyFixtureFile,
-  verifyFixtures,
-} from './verify-fixtures.js';
+import { formatFixtureReport, verifyFixtureBytes, verifyFixtureFile, verifyFixtures } from './verify-fixtures.js';
 
 const invalid =
   (pattern: RegExp) =>
@@ -52,14 +46,6 @@ test('one line a file, with its failures below', () => {
   assert.match(text, /^FAIL given\.jsonl {2}sampler\/ordinary: 1 cases, \d+ checks, 2 failures, [\d.]+ s\n/);
   assert.match(text, /line 1: step 0 token: got 1, expected 2/);
   assert.match(formatFixtureReport(judge(greedyLine(1))), /^ok .*0 failures, [\d.]+ s$/);
-});
-
-test('a known format without a judge is unsupported, which is no pass', () => {
-  const report = judge('{"seed":"1","outputs":["1"]}');
-  assert.equal(report.outcome, 'unsupported');
-  assert.equal(report.cases, 0);
-  assert.match(formatFixtureReport(report), /unsupported, not passed/);
-  assert.ok(FIXTURE_KINDS.some(({ kind, supported }) => kind === report.kind && !supported));
 });
 
 const MALFORMED: readonly [name: string, text: string, message: RegExp][] = [

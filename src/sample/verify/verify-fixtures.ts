@@ -1,20 +1,20 @@
 /**
  * `verify fixtures`: judges files of recorded sampler and MLX results, by their content, whoever made them.
  *
- * Invariants: every line is judged or the file is refused (`fixture_invalid` with file and line); a format that is known
- * but has no judge yet is `unsupported`, which is not a pass; only the comparisons stated in each judge's header are made,
- * at the tolerances stated there.
+ * Invariants: every line is judged or the file is refused (`fixture_invalid` with file and line); only the comparisons
+ * stated in each judge's header are made, at the tolerances stated there.
  */
 import { basename } from 'node:path';
 import { PlumblineError } from '../../errors.js';
 import { Checker, type FixtureFailure } from './checker.js';
 import { Fields } from './fields.js';
-import { fieldFormat, type FixtureFormat } from './format.js';
+import type { FixtureFormat } from './format.js';
 import { fixtureFiles, linesOf, readBytes, type TextLine } from './lines.js';
 import { metalGateFormat, metalPredictedFormat } from './mlx-metal.js';
 import { mlxRngFormat } from './mlx-rng.js';
 import { judgeSigmoidTable, sigmoidF32Format, sigmoidIndexFormat, sigmoidTableNamed } from './mlx-sigmoid.js';
 import { mlxSortFormat } from './mlx-sort.js';
+import { ds4LogprobFormat, ds4RngFormat, ds4SampleFormat } from './ds4-sampler.js';
 import { batchedFormat } from './sampler-batched.js';
 import { blockFormat } from './sampler-block.js';
 import { fallbackFormat } from './sampler-fallback.js';
@@ -42,11 +42,6 @@ export interface FixtureReport {
   readonly seconds: number;
 }
 
-const unsupported = (reason: string): { readonly unsupported: string } => ({ unsupported: reason });
-
-const ds4Format = (part: string, fields: readonly string[]): FixtureFormat =>
-  fieldFormat(`ds4-sampler/${part}`, fields, unsupported('the ds4 sampler law is not part of this version'));
-
 const FORMATS: readonly FixtureFormat[] = [
   ordinaryFormat,
   pcg64Format,
@@ -57,9 +52,9 @@ const FORMATS: readonly FixtureFormat[] = [
   serialFormat,
   speculativeFormat,
   blockFormat,
-  ds4Format('rng', ['seed', 'outputs']),
-  ds4Format('logprob', ['logsumexp', 'logprob_f32']),
-  ds4Format('sample', ['min_p', 'temperature', 'state']),
+  ds4RngFormat,
+  ds4LogprobFormat,
+  ds4SampleFormat,
   mlxRngFormat,
   mlxSortFormat,
   metalPredictedFormat,

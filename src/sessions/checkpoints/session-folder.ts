@@ -116,3 +116,30 @@ function unusable(thrown: unknown): unknown {
     cause: thrown,
   });
 }
+
+/** The name of a model's own folder where several models keep theirs in one. */
+export function modelFolderName(model: string): string {
+  return encodeURIComponent(model).replace(/^\.+/, (dots) => '%2E'.repeat(dots.length));
+}
+
+/** The session folders of models in a folder that is not itself one. */
+export function modelSessionFolders(
+  files: FileLayer,
+  path: string,
+): readonly { readonly name: string; readonly path: string }[] {
+  const names = namesIn(files, path);
+  if (names.includes(MARKER)) return [];
+  return names.sort().flatMap((name) => {
+    const inner = join(path, name);
+    return namesIn(files, inner).includes(MARKER) ? [{ name, path: inner }] : [];
+  });
+}
+
+function namesIn(files: FileLayer, path: string): string[] {
+  try {
+    return [...files.names(path)];
+  } catch (error) {
+    if (systemCode(error) === undefined) throw error;
+    return []; // missing, no folder, or not to be read: opening it says so
+  }
+}

@@ -57,6 +57,12 @@ export class CaseView {
     return this.A(x * (this.mtplx ? stagedSigmoid(x) : sigmoid(x)));
   }
 
+  /** silu(gate) * up, both clamped first by the op's limit where it is not 0. */
+  swiglu(gate: number, up: number): number {
+    const limit = this.n('limit') || Number.POSITIVE_INFINITY;
+    return this.A(this.silu(Math.min(gate, limit)) * Math.max(-limit, Math.min(up, limit)));
+  }
+
   /** A numeric field of the op. */
   n(field: string): number {
     const value = this.op.fields[field];
@@ -113,8 +119,9 @@ function stagedSigmoid(x: number, fused = false): number {
 }
 
 /** RMS norm of one group with the rounding points of the case's law. */
-export function rmsNorm(c: CaseView, x: readonly number[], gain: readonly number[], eps: number): number[] {
+export function rmsNorm(c: CaseView, x: readonly number[], gain: readonly number[] | undefined, eps: number): number[] {
   const scale = 1 / Math.sqrt(dot(x, x) / x.length + eps);
+  if (!gain) return x.map((v) => c.A(v * scale));
   return x.map((v, i) => (c.mtplx ? c.A(c.A(v * scale) * gain[i]!) : c.A(v * scale * gain[i]!)));
 }
 

@@ -3,6 +3,7 @@ import type { OpName } from '../../../src/engine/plan/ops.js';
 import { ATTENTION_FORMULAS } from './attention.js';
 import type { CaseView } from './case-view.js';
 import { LATENT_FORMULAS } from './latent.js';
+import { MANIFOLD_FORMULAS } from './manifold.js';
 import { MOE_FORMULAS } from './moe.js';
 import { ROW_FORMULAS } from './rows.js';
 import { SEQUENCE_FORMULAS } from './sequence.js';
@@ -19,4 +20,5 @@ export const FORMULAS: FormulaTable = {
   ...ATTENTION_FORMULAS,
   ...MOE_FORMULAS,
   ...LATENT_FORMULAS,
+  ...MANIFOLD_FORMULAS,
 };

@@ -1,5 +1,5 @@
 /** Float64 formulas of the mixture of experts. */
-import { cut, dot, type CaseView } from './case-view.js';
+import { cut, dot, sigmoid, type CaseView } from './case-view.js';
 import type { FormulaTable } from './formulas.js';
 
 export const MOE_FORMULAS: FormulaTable = {
@@ -19,6 +19,31 @@ export const MOE_FORMULAS: FormulaTable = {
     }
     return { 'router.outIndex': index, 'router.outWeight': weight };
   },
+  scoreRouter: (c) => {
+    const [experts, topK, groups] = [c.n('experts'), c.n('topK'), c.n('groups')];
+    const size = experts / groups;
+    const bias = c.op.fields.bias === -1 ? undefined : c.weight('bias');
+    const score = (l: number): number => (c.n('score') === 0 ? sigmoid(l) : Math.sqrt(Math.log(1 + Math.exp(l))));
+    const index: number[] = [];
+    const weight: number[] = [];
+    c.buffer('logits', experts).forEach((logits, row) => {
+      const s = logits.map(score);
+      const t = s.map((v, e) => v + (bias?.[e] ?? 0));
+      const blocks = cut(t, size).map((block) =>
+        block
+          .sort((a, b) => b - a)
+          .slice(0, 2)
+          .reduce((a, b) => a + b),
+      );
+      const kept = best(blocks, c.n('groupsKept'));
+      const open = t.map((v, e) => (kept.includes(Math.floor(e / size)) ? v : Number.NEGATIVE_INFINITY));
+      const chosen = c.op.fields.table === -1 ? best(open, topK) : listed(c, topK, c.rows[row]!.token);
+      const sum = c.n('normalise') === 1 ? chosen.reduce((total, e) => total + s[e]!, 1e-20) : 1;
+      index.push(...chosen);
+      weight.push(...chosen.map((e) => c.A((s[e]! / sum) * c.n('scaling'))));
+    });
+    return { 'scoreRouter.outIndex': index, 'scoreRouter.outWeight': weight };
+  },
   moeGroup: (c) => {
     const experts = c.n('experts');
     const index = c.buffer('index', 1).flat();
@@ -35,7 +60,7 @@ export const MOE_FORMULAS: FormulaTable = {
       const project = (kind: string): number[] =>
         cut(c.weight(`${kind} ${expert}`), c.n('hidden')).map((w) => c.A(dot(w, x)));
       const up = project('up');
-      return project('gate').map((gate, i) => c.A(c.silu(gate) * up[i]!));
+      return project('gate').map((gate, i) => c.swiglu(gate, up[i]!));
     });
     return { 'moeUp.out': out };
   },
@@ -49,16 +74,32 @@ export const MOE_FORMULAS: FormulaTable = {
   moeCombine: (c) => {
     const [hidden, topK] = [c.n('hidden'), c.n('topK')];
     const [down, weights] = [c.buffer('down', hidden), c.buffer('weights', topK)];
-    const gates = c.buffer('sharedGate', 1);
+    const gates = c.op.fields.sharedGate === -1 ? undefined : c.buffer('sharedGate', 1).flat();
+    const gate = (row: number): number => {
+      if (!gates) return 1;
+      return c.n('lowering') === 1 ? c.gate(gates[row]!) : c.sigma(gates[row]!);
+    };
     const out = c.buffer('shared', hidden).flatMap((shared, row) =>
       shared.map((v, i) => {
         const y = weights[row]!.reduce((sum, w, slot) => sum + w * down[row * topK + slot]![i]!, 0);
-        return c.A(c.A(y) + c.A((c.n('lowering') === 1 ? c.gate(gates[row]![0]!) : c.sigma(gates[row]![0]!)) * v));
+        return c.A(c.A(y) + c.A(gate(row) * v));
       }),
     );
     return { 'moeCombine.out': out };
   },
 };
+
+/** Indices of the greatest values, ascending; equal ones: the lower index. */
+function best(values: readonly number[], count: number): number[] {
+  const beats = (a: number, b: number): boolean => values[a]! > values[b]! || (values[a] === values[b] && a < b);
+  return values.flatMap((_, b) => (values.filter((__, a) => beats(a, b)).length < count ? [b] : []));
+}
+
+/** The experts of a token in the table, ascending. */
+function listed(c: CaseView, topK: number, token: number): number[] {
+  const { bytes } = c.given.weights.find(({ name }) => name === 'table')!;
+  return Array.from(new Int32Array(bytes.buffer).slice(token * topK, (token + 1) * topK)).sort((a, b) => a - b);
+}
 
 /** The outputs of every pair in pair order, whatever order the list groups them in. */
 function pairs(c: CaseView, compute: (expert: number, pair: number) => number[]): number[] {

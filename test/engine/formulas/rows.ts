@@ -12,11 +12,11 @@ export const ROW_FORMULAS: FormulaTable = {
     };
   },
   norm: (c) => {
-    const gain = c.weight('gain');
+    const gain = c.op.fields.gain === -1 ? undefined : c.weight('gain');
     const [width, group] = [c.n('width'), c.n('group')];
     const out = c
       .buffer('in', width)
-      .flatMap((row) => cut(row, group).flatMap((x, g) => rmsNorm(c, x, gain.slice(g * group), c.n('eps'))));
+      .flatMap((row) => cut(row, group).flatMap((x, g) => rmsNorm(c, x, gain?.slice(g * group), c.n('eps'))));
     return { 'norm.out': out };
   },
   linear: (c) => {
@@ -31,6 +31,24 @@ export const ROW_FORMULAS: FormulaTable = {
     const [b, last] = [project('b', 'bias'), project('c')];
     const wide = a.flatMap((row, r) => [Number.NaN, Number.NaN, ...row, ...last[r]!, Number.NaN]); // NaN: not written
     return { 'linear.out[0]': wide, 'linear.out[1]': b.flat(), 'linear.out[2]': wide };
+  },
+  groupedLinear: (c) => {
+    const [groups, ins, outs] = [c.n('groups'), c.n('groupIn'), c.n('groupOut')];
+    const matrix = cut(c.weight('weight'), ins);
+    const out = c.buffer('in', ins).flatMap((x, at) => {
+      const first = (at % groups) * c.n('rowStride') + c.n('rowOffset');
+      return matrix.slice(first, first + outs).map((taps) => c.A(dot(taps, x)));
+    });
+    return { 'groupedLinear.out': out };
+  },
+  layerNorm: (c) => {
+    const [gain, bias] = [c.weight('gain'), c.weight('bias')];
+    const out = c.buffer('in', c.n('width')).flatMap((x) => {
+      const mean = x.reduce((sum, v) => sum + v, 0) / x.length;
+      const variance = x.reduce((sum, v) => sum + (v - mean) ** 2, 0) / x.length;
+      return x.map((v, i) => c.A(((v - mean) / Math.sqrt(variance + c.n('eps'))) * gain[i]! + bias[i]!));
+    });
+    return { 'layerNorm.out': out };
   },
   hcAct: (c) => {
     const streams = c.n('streams');
@@ -77,7 +95,7 @@ export const ROW_FORMULAS: FormulaTable = {
     });
     return { 'gatedNorm.out': out };
   },
-  swiglu: (c) => ({ 'swiglu.out': elementwise(c, ['gate', 'up'], (gate, up) => c.A(c.silu(gate) * up)) }),
+  swiglu: (c) => ({ 'swiglu.out': elementwise(c, ['gate', 'up'], (gate, up) => c.swiglu(gate, up)) }),
   add: (c) => ({ 'add.out': elementwise(c, ['a', 'b'], (a, b) => c.A(a + b)) }),
   pleGate: (c) => {
     const [hidden, streams] = [c.n('hidden'), c.n('streams')];
@@ -96,6 +114,14 @@ export const ROW_FORMULAS: FormulaTable = {
     const input = c.buffer('in', c.n('width'));
     const chosen = c.rows.filter(({ sequence, at }) => sequence.outRows.includes(at));
     return { 'gather.out': chosen.flatMap(({ row }) => input[row]!) };
+  },
+  embedGreedy: (c) => {
+    const table = cut(c.weight('weight'), c.n('width'));
+    const ids = c.buffer('logits', c.n('vocab')).map((row) => row.indexOf(Math.max(...row)));
+    return {
+      'embedGreedy.outIds': ids,
+      'embedGreedy.out': ids.flatMap((id) => Array.from({ length: c.n('copies') }, () => table[id]!.map(c.A)).flat()),
+    };
   },
   tap: (c) => ({ 'tap.out': c.buffer('in', c.n('width')).flat() }),
 };

@@ -62,6 +62,43 @@ export const SEQUENCE_FORMULAS: FormulaTable = {
     });
     return expected;
   },
+  kda: (c) => {
+    const [heads, dim] = [c.n('heads'), c.n('dim')];
+    const conv = c.buffer('conv', dim);
+    const [f, b] = [c.buffer('f', dim), c.buffer('b', heads)];
+    const [expA, dtBias] = [c.weight('expA'), cut(c.weight('dtBias'), dim)];
+    const bound = c.n('bound');
+    const l2 = (x: number[]): number[] => x.map((v) => v / Math.sqrt(dot(x, x) + 1e-6));
+    const expected: Record<string, number[]> = { 'kda.out': [] };
+    perSequence(c, (rows, s) => {
+      const { slab } = c.given.sequences[s]!;
+      const start = c.n('state') / 4;
+      const states = cut(cut(Array.from(slab.slice(start, start + heads * dim * dim)), dim).flat(), dim * dim);
+      for (const row of rows) {
+        states.forEach((flat, h) => {
+          const [q, k, v] = [0, 1, 2].map((part) => conv[(row * 3 + part) * heads + h]!) as [
+            number[],
+            number[],
+            number[],
+          ];
+          const [query, key] = [l2(q).map((x) => x / Math.sqrt(dim)), l2(k)];
+          const decay = f[row * heads + h]!.map((x, i) => {
+            const z = x + dtBias[h]![i]!;
+            return Math.exp(bound === 0 ? -expA[h]! * Math.log1p(Math.exp(z)) : -bound / (1 + Math.exp(-expA[h]! * z)));
+          });
+          const beta = c.sigma(b[row]![h]!);
+          for (let j = 0; j < dim; j++) {
+            for (let i = 0; i < dim; i++) flat[i * dim + j]! *= decay[i]!;
+            const delta = beta * (v[j]! - key.reduce((sum, x, i) => sum + flat[i * dim + j]! * x, 0));
+            for (let i = 0; i < dim; i++) flat[i * dim + j]! += key[i]! * delta;
+            expected['kda.out']!.push(c.A(query.reduce((sum, x, i) => sum + flat[i * dim + j]! * x, 0)));
+          }
+        });
+      }
+      expected[`slab ${s}`] = slabWith(slab.length, start, states.flat());
+    });
+    return expected;
+  },
 };
 
 function perSequence(c: CaseView, visit: (rows: number[], sequence: number) => void): void {

@@ -28,6 +28,13 @@ import {
   ADD_ROWS,
   ADD_WIDTH,
   EMBED_COPIES,
+  EMBED_GREEDY_COPIES,
+  EMBED_GREEDY_LOGITS,
+  EMBED_GREEDY_OUT,
+  EMBED_GREEDY_OUT_IDS,
+  EMBED_GREEDY_VOCAB,
+  EMBED_GREEDY_WEIGHT,
+  EMBED_GREEDY_WIDTH,
   EMBED_OUT,
   EMBED_WEIGHT,
   EMBED_WIDTH,
@@ -88,19 +95,53 @@ export function embedWork(): f64 {
 export function embed(): void {
   const width = field(EMBED_WIDTH);
   const copies = field(EMBED_COPIES);
-  const weight = field(EMBED_WEIGHT);
-  const dtype = weightDtype(weight);
   const bytes = <usize>width << 2;
   for (let row = nextUnit(); row < trunkRows; row = nextUnit()) {
-    const from = weightAddress(weight) + (<usize>tokenOf(row) * <usize>width << <usize>dtypeShift(dtype));
-    const out = bufferField(EMBED_OUT) + <usize>(row * copies) * bytes;
-    widen(from, dtype, width, out);
-    for (let i = 0; i < width; i += 4) {
-      const at = out + (<usize>i << 2);
-      store4(at, act4(load4(at, width - i)), width - i);
-    }
-    for (let c = 1; c < copies; c++) memory.copy(out + <usize>c * bytes, out, bytes);
+    embedRow(field(EMBED_WEIGHT), tokenOf(row), width, copies, bufferField(EMBED_OUT) + <usize>(row * copies) * bytes);
   }
+}
+
+function embedRow(weight: i32, id: i32, width: i32, copies: i32, out: usize): void {
+  const dtype = weightDtype(weight);
+  const bytes = <usize>width << 2;
+  widen(weightAddress(weight) + (<usize>id * <usize>width << <usize>dtypeShift(dtype)), dtype, width, out);
+  for (let i = 0; i < width; i += 4) {
+    const at = out + (<usize>i << 2);
+    store4(at, act4(load4(at, width - i)), width - i);
+  }
+  for (let c = 1; c < copies; c++) memory.copy(out + <usize>c * bytes, out, bytes);
+}
+
+export function embedGreedyWork(): f64 {
+  const width = <f64>field(EMBED_GREEDY_WIDTH) * <f64>field(EMBED_GREEDY_COPIES);
+  return <f64>trunkRows * (width + <f64>field(EMBED_GREEDY_VOCAB)) * ELEMENT_WORK;
+}
+
+export function embedGreedy(): void {
+  const width = field(EMBED_GREEDY_WIDTH);
+  const copies = field(EMBED_GREEDY_COPIES);
+  const vocab = field(EMBED_GREEDY_VOCAB);
+  const bytes = <usize>width << 2;
+  for (let row = nextUnit(); row < trunkRows; row = nextUnit()) {
+    const id = greatest(bufferField(EMBED_GREEDY_LOGITS) + (<usize>row * <usize>vocab << 2), vocab);
+    store<i32>(bufferField(EMBED_GREEDY_OUT_IDS) + (<usize>row << 2), id);
+    const out = bufferField(EMBED_GREEDY_OUT) + <usize>(row * copies) * bytes;
+    embedRow(field(EMBED_GREEDY_WEIGHT), id, width, copies, out);
+  }
+}
+
+/** The lowest index of the greatest by `>` from -inf; 0 where nothing is greater. */
+function greatest(values: usize, count: i32): i32 {
+  let id = 0;
+  let most: f32 = -Infinity;
+  for (let i = 0; i < count; i++) {
+    const value = load<f32>(values + (<usize>i << 2));
+    if (value > most) {
+      most = value;
+      id = i;
+    }
+  }
+  return id;
 }
 
 export function normWork(): f64 {

@@ -37,7 +37,14 @@ export interface NativeAddon {
   readSummed(descriptor: number, views: readonly Uint8Array[], position: number, before: number): Promise<number[]>;
   load(backend: NativeBackend, code: Int32Array, addresses: Float64Array, dtypes: Int32Array): NativePlan;
   freePlan(plan: NativePlan): void;
-  execute(backend: NativeBackend, plan: NativePlan, workspace: number, call: number): Promise<'done' | 'cancelled'>;
+  /** `followed`: another execution comes at once, and both may be settled together. */
+  execute(
+    backend: NativeBackend,
+    plan: NativePlan,
+    workspace: number,
+    call: number,
+    followed: boolean,
+  ): Promise<'done' | 'cancelled'>;
   /** The instruction set that a name stands for here (`''`: the best), or null when it cannot run. */
   resolveIsa(name: string): string | null;
   availableCores(): number;

@@ -149,13 +149,13 @@ class CpuBackend implements Backend, MemorySource {
     );
   }
 
-  async execute({ plan, workspace, call }: Execution): Promise<'done' | 'cancelled'> {
+  async execute({ plan, workspace, call, followed = false }: Execution): Promise<'done' | 'cancelled'> {
     const backend = this.#open();
     if (!(plan instanceof CpuPlan) || plan.native === undefined) {
       throw new PlumblineError('backend_failed', 'the plan was freed, or loaded by another backend');
     }
     const native = plan.native;
-    const run = attempt(() => this.addon.execute(backend, native, workspace.address, call.address));
+    const run = attempt(() => this.addon.execute(backend, native, workspace.address, call.address, followed));
     return await run.catch((error: unknown) => {
       throw translated(error);
     });

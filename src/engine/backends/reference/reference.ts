@@ -24,7 +24,7 @@ import { mhcSum, mhcWeights, mhcWrite } from './manifold.js';
 import { moeCombine, moeDown, moeGroup, moeUp, router, scoreRouter } from './moe.js';
 import { pleAdd, pleGate } from './ple.js';
 import { pool } from './pool.js';
-import { add, embed, gather, groupedLinear, layerNorm, linear, norm, swiglu, tap } from './rows.js';
+import { add, embed, embedGreedy, gather, groupedLinear, layerNorm, linear, norm, swiglu, tap } from './rows.js';
 
 type OpFunction<Name extends OpName> = (
   op: OpFields<Name>,
@@ -71,6 +71,7 @@ export const REFERENCE_OPS: { readonly [Name in OpName]: OpFunction<Name> } = {
   windowAttention,
   latentAttention,
   latentStore,
+  embedGreedy,
 };
 
 class ReferencePlan implements LoadedPlan {

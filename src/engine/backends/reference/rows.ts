@@ -10,12 +10,30 @@ import { fl } from './arithmetic.js';
 import type { OpContext } from './context.js';
 
 export function embed(op: OpFields<'embed'>, x: OpContext): void {
+  x.call.tokens.forEach((token, row) => embedRow(op, x, token, row));
+}
+
+export function embedGreedy(op: OpFields<'embedGreedy'>, x: OpContext): void {
+  const logits = x.floats(op.logits, x.call.rows * op.vocab);
+  const ids = x.ints(op.outIds, x.call.rows);
+  for (let row = 0; row < x.call.rows; row++) {
+    let greatest = -Infinity;
+    ids[row] = 0;
+    for (let id = 0; id < op.vocab; id++) {
+      const value = logits[row * op.vocab + id]!;
+      if (!(value > greatest)) continue;
+      greatest = value;
+      ids[row] = id;
+    }
+    embedRow(op, x, ids[row]!, row);
+  }
+}
+
+function embedRow(op: OpFields<'embed'> | OpFields<'embedGreedy'>, x: OpContext, token: number, row: number): void {
   const { width, copies } = op;
   const out = x.floats(op.out, x.call.rows * width * copies);
-  x.call.tokens.forEach((token, row) => {
-    const rounded = x.weight(op.weight, token * width, width).map((value) => x.math.act(value));
-    for (let c = 0; c < copies; c++) out.set(rounded, (row * copies + c) * width);
-  });
+  const rounded = x.weight(op.weight, token * width, width).map((value) => x.math.act(value));
+  for (let c = 0; c < copies; c++) out.set(rounded, (row * copies + c) * width);
 }
 
 export function norm(op: OpFields<'norm'>, x: OpContext): void {

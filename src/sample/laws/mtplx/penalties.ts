@@ -8,6 +8,7 @@
  */
 import { roundBf16 } from '../../../numerics/rounding.js';
 import type { LogitsRow } from '../../validity.js';
+import { MTPLX } from './constants.js';
 import type { Lane } from './filters.js';
 
 /** The type that the forward computed the row in; its values arrive as float32 either way. */
@@ -25,7 +26,7 @@ export interface Penalties {
 
 /** Presence and frequency penalties act within [-2, 2]. */
 export function clampPenalty(value: number): number {
-  return Math.min(2, Math.max(-2, value));
+  return Math.min(MTPLX.mostPenalty, Math.max(-MTPLX.mostPenalty, value));
 }
 
 /** Whether these penalties can change a row. */

@@ -6,7 +6,7 @@
 import type { ResolvedSampling } from '../../resolve-sampling.js';
 import { Pcg64 } from '../../rng/pcg64.js';
 import type { RequestSampler, SampledToken, SamplerOptions } from '../../sampler.js';
-import type { RowContext } from '../../validity.js';
+import { checkRow, type RowContext } from '../../validity.js';
 import type { UniformSource } from './choice.js';
 import { countToken, RowSampler } from './row-sampler.js';
 
@@ -30,5 +30,9 @@ export class MtplxSampler implements RequestSampler {
     const sampled = this.rows.choose(this.rows.process(row, this.counts, context), context);
     countToken(this.counts, sampled.tokenId);
     return sampled;
+  }
+
+  check(row: Float32Array, context: RowContext): void {
+    checkRow(row, context);
   }
 }

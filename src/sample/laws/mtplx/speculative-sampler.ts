@@ -23,7 +23,7 @@ export class MtplxSpeculativeSampler extends MtplxSampler implements Speculative
   readonly penalised: boolean;
   readonly acceptance: AcceptanceLaw;
   private readonly draftRows: RowSampler;
-  private readonly greedyDrafts: boolean;
+  readonly greedyDrafts: boolean;
 
   /** @param random the request's one generator; by default seeded as the settings say. */
   constructor(settings: ResolvedSampling, options: SpeculativeOptions, random?: UniformSource) {
