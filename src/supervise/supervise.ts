@@ -231,7 +231,8 @@ class Run {
   #measure(): number | undefined {
     const processes = this.#family.look();
     const memory: FamilyMemory | undefined = this.#family.memory(this.#options.limits.memoryBytes ?? Infinity);
-    if (memory === undefined) return undefined;
+    // A process that has ended and is not yet told of holds nothing: that is no measurement.
+    if (memory === undefined || processes === 0) return undefined;
     const peak = Math.max(memory.residentBytes, memory.peakOfOneBytes);
     this.#peakResidentBytes = Math.max(this.#peakResidentBytes ?? 0, peak);
     this.#peakProcesses = Math.max(this.#peakProcesses ?? 0, processes);

@@ -70,7 +70,8 @@ const absence = process.platform === 'linux' ? false : 'descendants are followed
 /** Most of the time is waiting, so they share it. */
 describe('supervise', { skip: absence, concurrency: 4 }, () => {
   test('a command that exits passes its code, its streams and its arguments', async () => {
-    const echo = `process.stdin.pipe(process.stdout); console.error(process.argv.slice(1).join()); process.exitCode = 41;`;
+    // It lives on long enough to be measured.
+    const echo = `process.stdin.pipe(process.stdout); setTimeout(() => {}, 500); console.error(process.argv.slice(1).join()); process.exitCode = 41;`;
     for (const limits of [[], ['--idle-s', '30', '--memory-mib', '4096', '--total-s', '60']]) {
       const { code, out, err } = await run([...limits, ...node(echo), '--', '--json', '-x'], 'bytes \u00e9\u{1f600}');
       assert.deepEqual([code, out], [41, 'bytes \u00e9\u{1f600}']);
