@@ -1,12 +1,14 @@
 /** Two processes at one folder, a process that died, a clock that goes backwards, many small entries, and no room. */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { performance } from 'node:perf_hooks';
 import { test } from 'node:test';
+import { setTimeout as elapsed } from 'node:timers/promises';
 import { diskFiles, type FileLayer } from '../../src/sessions/checkpoints/file-layer.js';
-import { readLockOwner, type LockOwner } from '../../src/sessions/checkpoints/lock.js';
+import { isAlive, readLockOwner, type LockOwner } from '../../src/sessions/checkpoints/lock.js';
 import { SessionFolder } from '../../src/sessions/checkpoints/session-folder.js';
 import type { CaptureKind } from '../../src/sessions/types.js';
 import { temporaryFolder } from '../support/repository.js';
@@ -52,6 +54,22 @@ test('of many that open at once exactly one gets the folder, also when a dead lo
     for (const outcome of outcomes) if (outcome.status === 'rejected') assert.equal(outcome.reason.code, locked.code);
     got[0]!.close();
   }
+});
+
+test('a process that has ended and that nobody asked for yet has no lock any more', async (t) => {
+  const path = join(temporaryFolder(t, 'lock'), 'store');
+  const maker = await SessionFolder.open(path);
+  const owner = readLockOwner(diskFiles, path)!;
+  maker.close();
+  // What the shell becomes never asks for its child.
+  const parent = spawn('sh', ['-c', 'true & echo $!; exec sleep 60'], { stdio: ['ignore', 'pipe', 'inherit'] });
+  t.after(() => parent.kill('SIGKILL'));
+  const [line] = (await once(parent.stdout, 'data')) as [Buffer];
+  const ended: LockOwner = { ...owner, pid: Number(line.toString()), started: '' };
+  while (!/\) Z /.test(readFileSync(`/proc/${ended.pid}/stat`, 'latin1'))) await elapsed(5);
+  assert.ok(!isAlive(ended));
+  writeFileSync(join(path, 'lock'), JSON.stringify(ended));
+  (await SessionFolder.open(path)).close();
 });
 
 test('the lock of a process that was killed is taken over; one that lives, or of another host, is not', async (t) => {

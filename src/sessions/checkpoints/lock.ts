@@ -55,7 +55,8 @@ export function isAlive(owner: LockOwner): boolean {
   } catch (error) {
     if (systemCode(error) === 'ESRCH') return false;
   }
-  const started = startOf(owner.pid);
+  const { state, started } = processOf(owner.pid);
+  if (state === 'Z') return false; // it has ended, and its parent has not asked yet
   return owner.started === '' || started === '' || owner.started === started;
 }
 
@@ -77,7 +78,7 @@ export class FolderLock {
     const path = join(folder, LOCK_NAME);
     const owner: LockOwner = {
       pid: process.pid,
-      started: startOf(process.pid),
+      started: processOf(process.pid).started,
       host: hostname(),
       boot: bootId(),
       token: randomBytes(12).toString('hex'),
@@ -183,13 +184,17 @@ function locked(owner: LockOwner | undefined): PlumblineError {
   );
 }
 
-/** Start time of a process in ticks since boot (field 22 of its stat line, counted behind the name in brackets). */
-function startOf(pid: number): string {
+/**
+ * State of a process and its start in ticks since boot (fields 3 and 22 of its stat line, counted behind the name in
+ * brackets); empty where the system does not say.
+ */
+function processOf(pid: number): { readonly state: string; readonly started: string } {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
-    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19] ?? '';
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    return { state: fields[0] ?? '', started: fields[19] ?? '' };
   } catch {
-    return '';
+    return { state: '', started: '' };
   }
 }
 
