@@ -3,25 +3,10 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { BENCH_PARTS } from '../../src/bench/bench.js';
 import type { Figure, PartReport } from '../../src/bench/figures.js';
-import type { CliIo } from '../../src/cli/io.js';
-import { main } from '../../src/cli/program.js';
 import { cpuBackendStatus } from '../../src/engine/backends/cpu/index.js';
+import { cli } from '../support/cli.js';
 
-async function bench(...args: string[]): Promise<{ code: number; out: string; err: string }> {
-  let out = '';
-  let err = '';
-  const io: CliIo = {
-    out: (text) => (out += text),
-    err: (text) => (err += text),
-    errIsTerminal: false,
-    inIsTerminal: true,
-    readInput: async () => '',
-    environment: {},
-    onInterrupt: () => () => undefined,
-  };
-  const code = await main(['bench', ...args], io);
-  return { code, out, err };
-}
+const bench = async (...args: string[]) => cli(['bench', ...args]);
 
 const lines = (out: string): unknown[] =>
   out

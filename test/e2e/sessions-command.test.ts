@@ -4,23 +4,10 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'no
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
-import { main } from '../../src/cli/program.js';
+import { cli } from '../support/cli.js';
 import { ContainedServer } from '../support/contained-server.js';
 
-async function sessions(...args: readonly string[]) {
-  let out = '';
-  let err = '';
-  const code = await main(['sessions', ...args], {
-    out: (text) => (out += text),
-    err: (text) => (err += text),
-    errIsTerminal: false,
-    inIsTerminal: true,
-    readInput: async () => '',
-    environment: {},
-    onInterrupt: () => () => undefined,
-  });
-  return { code, out, err };
-}
+const sessions = async (...args: readonly string[]) => cli(['sessions', ...args]);
 
 function folderOf(t: TestContext): string {
   const folder = mkdtempSync(join(tmpdir(), 'plumbline-command-'));
