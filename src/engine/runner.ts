@@ -136,7 +136,13 @@ export class Runner {
     try {
       for (let done = batch.map(() => 0); ;) {
         const parts = this.#nextParts(batch, states, done, options.whole ?? false);
-        if (parts.length === 0) return states;
+        if (parts.length === 0) {
+          if (batch.every(({ tokens }, index) => tokens.length === done[index])) return states;
+          throw new PlumblineError(
+            'internal_error',
+            'a request that must not be cut has more tokens than a call has rows',
+          );
+        }
         const successors = await this.#runCall(parts, options);
         parts.forEach(({ index }, i) => {
           states[index]!.release();

@@ -120,6 +120,27 @@ test('coupled text is that of plain decoding for the same seed, penalties and de
   }
 });
 
+test('the widest windows are verified whole, several at once, however few rows a chunk of a prompt has', async (t) => {
+  const { model } = await openTestModel(t, 'plumbline-tiny', { maxRows: 4 });
+  const { maxWindow } = model.speculation;
+  const windows = [PROMPTS[0]!, PROMPTS[1]!].map((prompt) => prompt.slice(0, maxWindow));
+  const forward = async (prompts: readonly number[][]) => {
+    const state = model.newState();
+    const requests = prompts.map(
+      (tokens) => ({ state, tokens, logits: 'all', hidden: 'all', revocable: true }) as const,
+    );
+    const results = await model.forward(requests, { phase: 'verify' });
+    for (const result of [state, ...results.map((made) => made.state)]) result.release();
+    return results;
+  };
+  const together = await forward(windows);
+  for (const [i, window] of windows.entries()) {
+    const [alone] = await forward([window]);
+    assert.deepEqual([alone!.logits.length, alone!.hidden!.length, alone!.window!.tokens], Array(3).fill(maxWindow));
+    assert.deepEqual(together[i]!.logits, alone!.logits);
+  }
+});
+
 function assertSameState(actual: SequenceState, expected: SequenceState, label: string): void {
   assert.equal(actual.length, expected.length, label);
   const parts = (actual as PagedState).snapshot();

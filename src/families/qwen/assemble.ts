@@ -15,7 +15,7 @@ import { QwenModel, TRUNK_VALUES } from './model.js';
 import { NgramHash } from './ngram.js';
 import { qwenWorkspaceWords } from './plan-builder.js';
 import { qwenStateLayout } from './state-layout.js';
-import type { PleTable } from './trunk.js';
+import { MAX_WINDOW, type PleTable } from './trunk.js';
 import type { QwenWeights } from './weight-map.js';
 
 /** What a model is made of. */
@@ -40,9 +40,11 @@ export async function assembleQwen(
   options: AssembleOptions,
   material: QwenMaterial,
 ): Promise<{ readonly model: QwenModel; readonly memory: MemoryPlan }> {
-  const { backend, gatePolicy, id, maxRows, sequences } = options;
+  const { backend, gatePolicy, id, sequences } = options;
   const { config, weights, tableBytes } = material;
   const contextLength = checkContext(options.contextLength, config.maxPositions);
+  // A window is verified in one call, however short the chunks of prompts are.
+  const maxRows = Math.max(options.maxRows, MAX_WINDOW);
   // A checkpoint's own dtype, float16 widened to float32.
   const own = weights.embedTokens.dtype === 'BF16' ? 'bf16' : 'f32';
   const law = activationLaw(options.dtype, own, QWEN_ACTIVATION_LAWS);
