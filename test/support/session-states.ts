@@ -46,7 +46,7 @@ export const STAMP: StateStamp = {
   gatePolicy: 'gate-1:strict',
   draftHead: false,
 };
-export const MTP_STAMP: StateStamp = { ...STAMP, lane: 'mtp', draftHead: true };
+export const MTP_STAMP: StateStamp = { ...STAMP, lane: 'mtp', layoutHash: 'l1+h1', draftHead: true };
 export const KNOWN_POLICIES = ['gate-1:strict', 'gate-1:uniform'];
 
 /** A place where states live, as a model has one. */

@@ -19,8 +19,11 @@ export function obstacle(
   wanted: StateStamp,
   knownGatePolicies: ReadonlySet<string>,
 ): RestoreReason | undefined {
-  if (EQUAL.some((key) => stored[key] !== wanted[key])) return 'stamp_mismatch';
+  const differs = (key: (typeof EQUAL)[number]): boolean => stored[key] !== wanted[key];
+  if (EQUAL.some((key) => key !== 'layoutHash' && differs(key))) return 'stamp_mismatch';
+  // The lanes have layouts of their own: of two reasons that is the nearer one.
   if (laneOf(stored) !== wanted.lane) return 'lane_mismatch';
+  if (differs('layoutHash')) return 'stamp_mismatch';
   if (wanted.lane === 'ar') {
     const { gatePolicy } = stored;
     return gatePolicy === undefined || knownGatePolicies.has(gatePolicy) ? undefined : 'gate_policy_mismatch';
