@@ -65,8 +65,10 @@ export interface ConversationFormat {
 
 /** What the chat format prepared; of all but the prompt and the reader, a format gives what it has. */
 export interface PreparedConversation
-  extends Pick<PreparedChat, 'promptTokens'>, Partial<Omit<PreparedChat, 'promptTokens' | 'reader'>> {
+  extends Pick<PreparedChat, 'promptTokens'>, Partial<Omit<PreparedChat, 'promptTokens' | 'reader' | 'newReader'>> {
   readonly reader: PartReader;
+  /** Another reader of the same answer; a format that gives notes has it. */
+  readonly newReader?: (() => PartReader) | undefined;
 }
 
 /** Splits the text of one answer into reasoning, content and tool calls, as it comes. */

@@ -7,7 +7,7 @@
  * earlier answer is put back with the tokens that were generated, they stand for exactly the text up to the mark that ends
  * its turn, and what follows is encoded as it is.
  */
-import { randomUUID } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
 import type { AnswerGuide } from '../schedule/request.js';
 import type { Tokenizer } from '../tokens/tokenizer.js';
 import { AnswerReader, THINK_AND_TOOL_CALL_TAGS, type AnswerMarkers } from './answer-reader.js';
@@ -24,6 +24,8 @@ import { thinkingMode } from './thinking.js';
 export interface PreparedChat {
   readonly promptTokens: readonly number[];
   readonly reader: AnswerPartReader;
+  /** Another reader of the same answer: it gives the same parts, ids of calls among them. */
+  readonly newReader: () => AnswerPartReader;
   /** So many tokens will begin the prompt of the next turn, too, whatever the answer is. */
   readonly stablePrefix: number;
   /** Earlier answers that stand in the prompt with the tokens that were generated, and why the latest does not. */
@@ -31,6 +33,8 @@ export interface PreparedChat {
   readonly spliceDeclined?: SpliceDeclined | undefined;
   /** Remembers the answer, so that it can be put back. Does nothing for a conversation without a session's name. */
   remember(answer: GivenAnswer, turnTokens: Int32Array): void;
+  /** What a store is to keep beside the turn, so that the answer can be put back after a restart; of a named session. */
+  readonly note?: ((answer: GivenAnswer, turnTokens: Int32Array) => Uint8Array) | undefined;
   /** Of a dialect: whether the model reasons first. */
   readonly thinking?: boolean;
   /** Of a dialect, when tools are offered. */
@@ -51,7 +55,7 @@ export interface ChatFormatOptions extends Omit<ChatTemplateOptions, 'namedToken
   readonly markers?: AnswerMarkers | undefined;
   /** The dialect of the model's family; absent: prompts need a template. */
   readonly dialect?: ChatDialect | undefined;
-  /** Makes the ids of tool calls; default: a random one, because a client matches answers to calls by it. */
+  /** Makes the ids of tool calls; default: random ones of each prompt, because a client matches answers to calls by it. */
   readonly newCallId?: ((index: number) => string) | undefined;
 }
 
@@ -72,7 +76,7 @@ export class ChatFormat {
   readonly #template: ChatTemplate | undefined;
   readonly #markers: AnswerMarkers;
   readonly #dialect: ChatDialect | undefined;
-  readonly #newCallId: (index: number) => string;
+  readonly #newCallId: ((index: number) => string) | undefined;
   readonly #visible: ReadonlySet<number>;
 
   /** @param template undefined: the model has none, and without a dialect every conversation is refused. */
@@ -81,7 +85,7 @@ export class ChatFormat {
     this.#template = template;
     this.#markers = options.markers ?? THINK_AND_TOOL_CALL_TAGS;
     this.#dialect = options.dialect;
-    this.#newCallId = options.newCallId ?? (() => `call_${randomUUID().replaceAll('-', '').slice(0, 24)}`);
+    this.#newCallId = options.newCallId;
     this.#visible = new Set(this.#idsOf(this.#dialect?.visibleTokens ?? []));
   }
 
@@ -150,47 +154,47 @@ export class ChatFormat {
     const limit = mostTokens === undefined ? undefined : { tokens: mostTokens, param: 'messages' };
     const tail = this.#tokenizer.encode(from.tail, { limit });
     const encode = (text: string): readonly number[] => this.#tokenizer.encode(text);
+    const { session, committed } = memory ?? {};
+    const newCallId = this.#newCallId ?? callIds();
+    const newReader = this.#readerMaker(conversation, prompt, newCallId);
     return {
       promptTokens: [...from.head, ...tail],
       stablePrefix: from.head.length + stablePart(this.#closedText(conversation, thinking), prompt, tail, encode),
       splicedTurns: typeof splice === 'object' ? (history?.spliced ?? 0) : 0,
       spliceDeclined: typeof splice === 'string' ? splice : history?.declined,
       remember: (answer, turnTokens) => {
-        const { session, committed } = memory ?? {};
         if (session !== undefined && history) committed?.remember(session, history.key, answer, turnTokens);
       },
-      ...(this.#dialect
-        ? this.#dialectParts(this.#dialect, conversation, prompt, thinking)
-        : { reader: this.#tagReader(prompt, conversation) }),
+      ...(session !== undefined &&
+        history && { note: (answer, turnTokens) => memory!.committed.note(history, answer, turnTokens) }),
+      reader: newReader(),
+      newReader,
+      ...(this.#dialect && this.#dialectParts(this.#dialect, conversation, thinking)),
     };
   }
 
   #dialectParts(
     dialect: ChatDialect,
     { tools }: Conversation,
-    prompt: string,
     thinking: ThinkingMode,
-  ): Pick<PreparedChat, 'reader' | 'thinking' | 'stopTokenIds' | 'guide'> {
+  ): Pick<PreparedChat, 'thinking' | 'stopTokenIds' | 'guide'> {
     return {
-      reader: new BlockAnswerReader(dialect, {
-        start: prompt.trimEnd().endsWith(dialect.reasoning.open) ? 'reasoning' : 'answer',
-        tools,
-        newCallId: this.#newCallId,
-      }),
       thinking: thinking !== 'off',
       stopTokenIds: this.#idsOf(dialect.stopTokens(thinking)),
       ...(tools.length > 0 && { guide: this.#guide(dialect, tools) }),
     };
   }
 
-  #tagReader(prompt: string, { tools }: Conversation): AnswerReader {
-    const open = this.#markers.reasoning?.open;
+  #readerMaker({ tools }: Conversation, prompt: string, newCallId: (index: number) => string): () => AnswerPartReader {
+    const dialect = this.#dialect;
+    const open = dialect ? dialect.reasoning.open : this.#markers.reasoning?.open;
     const inside = open !== undefined && prompt.trimEnd().endsWith(open);
-    return new AnswerReader(this.#markers, {
-      start: !inside ? 'answer' : prompt.endsWith(open) ? 'reasoning-tag' : 'reasoning',
-      readToolCalls: tools.length > 0,
-      newCallId: this.#newCallId,
-    });
+    if (dialect) {
+      const start = inside ? 'reasoning' : 'answer';
+      return () => new BlockAnswerReader(dialect, { start, tools, newCallId });
+    }
+    const start = !inside ? 'answer' : prompt.endsWith(open) ? 'reasoning-tag' : 'reasoning';
+    return () => new AnswerReader(this.#markers, { start, readToolCalls: tools.length > 0, newCallId });
   }
 
   /** The conversation without the beginning of an answer; undefined when it cannot end so. */
@@ -215,4 +219,10 @@ export class ChatFormat {
   #idsOf(tokens: readonly string[]): number[] {
     return tokens.flatMap((token) => this.#tokenizer.addedTokenId?.(token) ?? []);
   }
+}
+
+/** Ids of the calls of one answer: nobody can guess them, and whoever reads the answer again finds the same. */
+function callIds(): (index: number) => string {
+  const salt = randomUUID();
+  return (index) => `call_${createHash('sha256').update(`${salt} ${index}`).digest('hex').slice(0, 24)}`;
 }

@@ -62,3 +62,40 @@ test('later turns are remembered behind the tokens of earlier ones, and the last
   const edited = committed.follow('s', talk(...first, { role: 'assistant', content: 'TWO' }, user('z')));
   assert.deepEqual([edited.last?.index, edited.spliced, edited.declined], [1, 1, 'content_differs']);
 });
+
+test('the note of the newest turn tells another process all that this one knows of the branch, and nothing in clear', () => {
+  const call = { id: 'c1', name: 'f', arguments: '{"a": 1e999, "b": {"y": [0], "x": null}}' };
+  const given = answer('hello', { reasoning: 'because', toolCalls: [call] });
+  const committed = remembering(given);
+  const again = { role: 'assistant', content: 'hello', toolCalls: [call] } as const;
+  const longer = Int32Array.of(1, 2, 3, 4, 5);
+  const history = committed.follow('s', talk(user('q'), again, user('r')));
+  const note = committed.note(history, answer('two'), longer);
+  for (const word of ['hello', 'because', 'two', 'c1']) assert.ok(!Buffer.from(note).includes(word), word);
+
+  let recalls = 0;
+  const recall = () => ({ notes: [{ note, tokens: longer }], unreadable: ++recalls > 1 ? 1 : 0 });
+  const later = new CommittedTurns({ recall });
+  const turns = [user('q'), again, user('r'), { role: 'assistant', content: 'two' }, user('z')] as const;
+  const found = later.follow('s', talk(...turns));
+  assert.deepEqual([found.last, found.spliced], [{ index: 3, tokens: longer }, 2]);
+  const renamed = { ...again, toolCalls: [{ ...call, arguments: '{"b":{"x":null,"y":[-0]},"a":1e999}' }] };
+  assert.equal(later.follow('s', talk(user('q'), renamed, user('r'))).declined, 'tool_calls_differ');
+  const printed = { ...again, toolCalls: [{ ...call, arguments: '{"b":{"x":null,"y":[0.0]},"a":1e1000}' }] };
+  assert.equal(later.follow('s', talk(user('q'), printed, user('r'))).spliced, 1);
+  assert.equal(recalls, 1, 'asked once');
+  assert.equal(later.drop('s'), 2);
+  const other = new CommittedTurns({ recall, format: 'another template' });
+  assert.equal(other.follow('s', talk(...turns)).declined, 'note_unreadable', 'and one that says something wrong');
+  assert.equal(other.drop('s'), 0);
+});
+
+test('answers that are no beginning of the turn are not noted with it', () => {
+  const committed = remembering(answer('hello'));
+  const history = committed.follow('s', talk(user('q'), { role: 'assistant', content: 'hello' }, user('r')));
+  const rewritten = Int32Array.of(1, 9, 3, 4);
+  const note = committed.note(history, answer('two'), rewritten);
+  const later = new CommittedTurns({ recall: () => ({ notes: [{ note, tokens: rewritten }], unreadable: 0 }) });
+  later.follow('s', talk(user('q')));
+  assert.equal(later.drop('s'), 1);
+});

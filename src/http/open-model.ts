@@ -5,7 +5,8 @@
  * Invariants: cheap checks come before expensive ones (tokenizer before weights); on a failure everything that was opened
  * is closed again; `close` gives everything back, once.
  */
-import { existsSync } from 'node:fs';
+import { createHash } from 'node:crypto';
+import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { ServedModel } from '../api/served-model.js';
 import { ChatFormat, loadTemplate } from '../chat/chat-format.js';
@@ -92,7 +93,7 @@ export async function openModel(
     });
     opened.push(async () => loaded.model.close());
     requireKnownIds(tokenizer, loaded.model);
-    const sessions = await openSessions(loaded, options, { ...observer, ...seams });
+    const sessions = await openSessions(loaded, options, { ...observer, ...seams }, promptFormatOf(folder));
     opened.push(async () => sessions.close());
     const chat = new ChatFormat(tokenizer, template, { dialect: chatDialect(loaded.model.laws.chat) });
     const scheduler = new Scheduler({
@@ -135,6 +136,16 @@ export async function openModel(
     await closeAll();
     throw thrown;
   }
+}
+
+/** By what a conversation becomes tokens, as far as files say it. */
+function promptFormatOf(folder: string): string {
+  const hash = createHash('sha256');
+  for (const name of ['tokenizer.json', 'tokenizer_config.json', 'chat_template.jinja']) {
+    const path = join(folder, name);
+    if (existsSync(path)) hash.update(`${name}\0`).update(readFileSync(path));
+  }
+  return hash.digest('hex');
 }
 
 function keptStateBytes({ sessions, sessionRamMib }: Options): number | 'auto' {

@@ -57,15 +57,19 @@ const MIB = 2 ** 20;
 /** What waits to be written when the server stops gets this long. */
 const FLUSH_MS = 10_000;
 
-/** @throws session_store_locked, session_store_unusable; nothing stays open then */
+/**
+ * @param promptFormat names tokenizer and template: answers are put back only under the one that they were given under
+ * @throws session_store_locked, session_store_unusable; nothing stays open then
+ */
 export async function openSessions(
   { model, memory }: LoadedModel,
   options: Options,
   seams: SessionSeams = {},
+  promptFormat = '',
 ): Promise<OpenedSessions> {
-  const committed = new CommittedTurns();
   const { stateIdentity } = model;
   if (options.sessions === 'off' || stateIdentity === undefined) {
+    const committed = new CommittedTurns();
     const reason = options.sessions === 'off' ? 'switched off' : 'the states of this model have no identity';
     return {
       committed,
@@ -78,6 +82,14 @@ export async function openSessions(
   }
   const { fences, store } = await openStore(model, options, seams);
   const bank = memory.keptStateBytes > 0 ? new Bank<SequenceState>(memory.keptStateBytes, fences) : undefined;
+  const stamps = (['ar', 'mtp'] as const).map((lane) => stateIdentity.stamp(lane));
+  const committed = new CommittedTurns({
+    format: promptFormat,
+    recall: (session) => {
+      const mayRead = store !== undefined && containment.diskUsable && fences.stateOf(session) === 'ready';
+      return mayRead ? store.notes(session, stamps) : { notes: [], unreadable: 0 };
+    },
+  });
   const restores: Record<string, number> = {};
   const turns = new Sessions({
     stamp: (lane) => stateIdentity.stamp(lane),
@@ -109,7 +121,14 @@ export async function openSessions(
     model: model.id,
     containment,
     resident: () => (bank ? residentSessions(bank) : []),
-    store: store && storeAdmin(store),
+    store: store && {
+      ...storeAdmin(store),
+      async importSession(file) {
+        const imported = await store.importSession(file);
+        committed.refresh(imported.session);
+        return imported;
+      },
+    },
   });
   return {
     turns,

@@ -55,6 +55,11 @@ export interface SessionWish {
   readonly splicedTurns?: number | undefined;
   /** Why the latest earlier answer does not. */
   readonly spliceDeclined?: string | undefined;
+  /**
+   * What is stored with the whole turn, so that its answer is known again after a restart. @param turnTokens prompt and
+   * answer; the answer has ended @returns undefined when there is nothing to be known
+   */
+  readonly note?: ((turnTokens: Int32Array) => Uint8Array | undefined) | undefined;
 }
 
 /** What a request's session came to. */

@@ -34,6 +34,7 @@ export interface DiskStore<Candidate extends DiskCandidate = DiskCandidate> {
     readonly stamp: StateStamp;
     readonly lineage: Lineage;
     readonly session: string;
+    readonly note?: (() => Uint8Array | undefined) | undefined;
   }): void;
 }
 
@@ -120,6 +121,8 @@ class SessionTurn implements Turn {
   #reused = 0;
   #stored: SessionReport['stored'];
   #turnTokens: Int32Array | undefined;
+  /** Of the session when the prompt was made. */
+  readonly #promptEpoch: number;
 
   constructor(
     options: SessionsOptions,
@@ -134,6 +137,7 @@ class SessionTurn implements Turn {
     this.#lane = lane;
     this.#stablePrefix = stablePrefix;
     this.#onEnd = onEnd;
+    this.#promptEpoch = options.fences.epochOf(name.id);
     // A turn that ends without being closed was cut.
     this.#stored = { ram: options.bank ? 'trimmed' : 'off', disk: options.disk ? 'trimmed' : 'off' };
     const found = this.#inBank();
@@ -272,15 +276,28 @@ class SessionTurn implements Turn {
       if (fences.isFenced(this.#lineage)) onDisk = 'fenced';
       else if (diskUsable?.() === false || mayPersist?.(this.#lineage) === false) onDisk = 'unusable';
       else {
-        disk.save({ capture, stamp: stamp(this.#lane), lineage: this.#lineage, session: this.name.id });
+        const { id: session } = this.name;
+        disk.save({ capture, stamp: stamp(this.#lane), lineage: this.#lineage, session, note: this.#noteOf(capture) });
         onDisk = 'queued';
       }
     }
     if (capture.kind !== 'turn') return;
     this.#stored = { ram, disk: onDisk };
     if (ram !== 'stored' && onDisk !== 'queued') return;
-    this.#turnTokens = capture.tokens;
+    if (!this.#putsBackFailed) this.#turnTokens = capture.tokens;
     fences.banked(this.#lineage.at(-1)!);
+  }
+
+  /** Made when the capture is written, off the request's path. */
+  #noteOf({ kind, tokens }: Capture<SequenceState>): (() => Uint8Array | undefined) | undefined {
+    const { note } = this.#request.session ?? {};
+    if (kind !== 'turn' || note === undefined || this.#putsBackFailed) return undefined;
+    return () => note(tokens);
+  }
+
+  /** The session failed between the making of the prompt and its start: answers of before stand in it, and end with it. */
+  get #putsBackFailed(): boolean {
+    return (this.#request.session?.splicedTurns ?? 0) > 0 && this.#ownPair().epoch !== this.#promptEpoch;
   }
 
   /**

@@ -8,7 +8,7 @@
  * | prefixes, whole turns, pins of waiting requests | the bank | `bank` |
  * | names, frontier, kept answers | the table of conversations | `conversations` |
  * | saves that wait or are being written | the save queue | `saves` |
- * | checkpoints, index rows, segments | the session folder | `checkpoints` |
+ * | checkpoints with their notes of answers, index rows, segments | the session folder | `checkpoints` |
  *
  * There is no selection of a latest checkpoint: a prompt is compared with the index, always. Staging belongs to the save
  * that writes it, which is refused at its publication and takes it away.

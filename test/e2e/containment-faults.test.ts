@@ -1,6 +1,6 @@
 /** Containment when something else goes wrong, too, and what it means for forks, borrowers and recycled memory; through HTTP. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
@@ -123,6 +123,38 @@ test('a deletion that fails is told, refused by the fence, and made by the next 
   t.after(() => again.close());
   assert.equal(again.sessions.store!.health().opened.fenced, 1, 'the file was there, and was not believed');
   assert.deepEqual((await again.ask('kept', messages, more)).session?.reason, 'session_fenced');
+});
+
+test('answers that were stored with a failed session are not put back, in this process or the next, from files that stay', async (t) => {
+  const { server, folder } = await opened(t, {}, { parallel: 1 });
+  const messages = await conversation(server, 'noted');
+  const [fault, at] = [{ kind: 'error', code: 'EROFS' } as const, (step: string) => step.startsWith('remove')];
+  server.gate.files.plan = { at, fault, always: true };
+  const spliced = async (asked: ContainedServer): Promise<readonly unknown[]> => {
+    const { session } = await asked.ask('noted', messages, { ...more, max_tokens: 1 });
+    return [session?.spliced_turns, session?.splice_declined, session?.reason];
+  };
+  // The next request is made before the failure, with an answer of before in its prompt, and starts after it.
+  let early: Promise<readonly unknown[]> | undefined;
+  server.spoiler.aim('noted', TARGET, ALL_NAN);
+  const { served } = server.server.models[0]!;
+  const submit = served.submit.bind(served);
+  served.submit = (request) => {
+    early ??= spliced(server);
+    return submit(request);
+  };
+  assert.equal((await server.ask('noted', messages, more)).error?.code, 'non_finite_logits');
+  server.spoiler.rest();
+  assert.deepEqual(await early, [1, null, 'session_fenced']);
+  assert.equal(readdirSync(join(folder, 'checkpoints')).length > 0, true, 'the files stay');
+  await server.flush();
+  assert.deepEqual((await spliced(server)).slice(0, 2), [0, 'unknown_turn']);
+  server.sessions.committed.drop('noted');
+  assert.deepEqual((await spliced(server)).slice(0, 2), [0, 'unknown_turn']);
+  await server.close();
+  const again = await ContainedServer.open({}, folder);
+  t.after(() => again.close());
+  assert.deepEqual((await spliced(again)).slice(0, 2), [0, 'unknown_turn']);
 });
 
 test('a client that leaves while its session is contained leaves a contained session', async (t) => {

@@ -169,6 +169,7 @@ for (const { name: lane, options, sites } of LANES) {
       assert.equal(server.spoiler.seen.at(-1), at, `${where}: no row after the invalid one`);
       // E3: nothing of the session is left.
       assert.deepEqual(server.traces(session), [], where);
+      assert.equal(server.sessions.committed.drop(session), 0, `${where}: no answer that could be put back`);
       // E8: the receipt.
       const receipt = server.receipt();
       assert.deepEqual(

@@ -45,7 +45,7 @@ async function threeCheckpoints(t: TestContext) {
   const one = home.capture(IDS.slice(0, 20), { lane: 'mtp' });
   await saved(store, one, { stamp: MTP_STAMP });
   const two = home.capture(IDS.slice(0, 43), { lane: 'mtp', from: one });
-  await saved(store, two, { stamp: MTP_STAMP });
+  await saved(store, two, { stamp: MTP_STAMP, note: Buffer.from('what was answered') });
   const other = home.capture(idsOf(25, 9), {});
   await saved(store, other, { session: 'bystander' });
   const said = new Map([one, two].map((capture) => [capture.tokens.length, contents(capture)]));

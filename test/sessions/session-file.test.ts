@@ -36,7 +36,8 @@ test('the newest checkpoint of a session goes to another folder with its pages, 
   await saved(from, longer, { stamp: MTP_STAMP, session: 'other' }); // its segment has pages that only it needs
   await saved(from, one, { stamp: MTP_STAMP, session: 'first' });
   const two = home.capture(IDS.slice(0, 43), { lane: 'mtp', from: one });
-  await saved(from, two, { stamp: MTP_STAMP, session: 'first' });
+  const note = Buffer.from('what was answered');
+  await saved(from, two, { stamp: MTP_STAMP, session: 'first', note });
   const file = await exported(from, 'first');
   const [alien] = home.codecs.trunk.export(longer.trunk).pages.slice(-1);
   assert.ok(!file.includes(Buffer.from(alien!.bytes)), 'no page of another session goes along');
@@ -46,6 +47,9 @@ test('the newest checkpoint of a session goes to another folder with its pages, 
   const { session, bytes } = await to.importSession(stream(file));
   assert.equal(session, 'first');
   assert.ok(bytes > 0 && bytes < file.length);
+  const [noted] = to.notes('first', [MTP_STAMP]).notes;
+  assert.deepEqual([Buffer.from(noted!.note), [...noted!.tokens]], [note, IDS.slice(0, 43)]);
+  assert.deepEqual(to.notes('first', [STAMP]).notes, [], 'not where its states could not be used');
   const back = await restoredFrom(to, IDS.slice(0, 43), MTP_STAMP);
   assert.deepEqual(contents(back), contents(two));
   assert.deepEqual((await exported(to, 'first')).length, file.length, 'and goes on from there as it came');

@@ -51,13 +51,14 @@ export interface SaveSpec {
   readonly session?: string;
   readonly stamp?: StateStamp;
   readonly lineage?: Lineage;
+  readonly note?: Uint8Array;
 }
 
 /** Saves and waits for what becomes of it. */
 export function saved(
   store: TestStore,
   capture: Capture<SequenceState>,
-  { session = 'one', stamp = STAMP, lineage = [{ session, epoch: 0 }] }: SaveSpec = {},
+  { session = 'one', stamp = STAMP, lineage = [{ session, epoch: 0 }], note }: SaveSpec = {},
 ): Promise<SaveOutcome> {
-  return new Promise((resolve) => store.save({ capture, stamp, lineage, session }, resolve));
+  return new Promise((resolve) => store.save({ capture, stamp, lineage, session, note: () => note }, resolve));
 }

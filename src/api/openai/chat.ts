@@ -5,8 +5,10 @@
  * Invariant: no chunk carries a finish reason before the generation has ended, and the chunk that does goes out together
  * with what follows it; so a stream that breaks off can never look like a whole answer.
  */
-import type { AnswerPart } from '../../chat/conversation.js';
+import type { AnswerPart, ToolCall } from '../../chat/conversation.js';
+import type { SessionWish } from '../../schedule/request.js';
 import type { Answer, FinishEvent, PreparedGeneration, RequestContext, TokenEvent } from '../answer.js';
+import { GatheredAnswer, readAnswer } from '../given-answer.js';
 import { findModel, planGeneration } from '../plan-generation.js';
 import type { PreparedConversation, ServedModel } from '../served-model.js';
 import { sessionWish } from '../session-name.js';
@@ -25,7 +27,8 @@ export function prepareChat(body: unknown, context: RequestContext): PreparedGen
   const name = sessionWish(context.sessionId, parsed.promptCacheKey);
   const prepared = model.chat.prepare({ ...parsed, thinking }, name.id);
   const { promptTokens, stablePrefix, splicedTurns, spliceDeclined } = prepared;
-  const session = { ...name, stablePrefix, splicedTurns, spliceDeclined };
+  const note = noteMaker(model, parsed, prepared);
+  const session = { ...name, stablePrefix, splicedTurns, spliceDeclined, note };
   const request = planGeneration(model, { ...parsed, session }, promptTokens, 'messages', context, prepared);
   const ignored = readsThinking ? parsed.ignored : [...parsed.ignored, ...givenThinkingFields(parsed.thinkingFields)];
   return {
@@ -36,12 +39,27 @@ export function prepareChat(body: unknown, context: RequestContext): PreparedGen
   };
 }
 
+/** Reads the answer of a turn from its tokens alone, as the client is given it, and makes the note of it. */
+function noteMaker(model: ServedModel, { stop }: ChatRequest, prepared: PreparedConversation): SessionWish['note'] {
+  const { promptTokens, newReader, note, guide, stopTokenIds = [] } = prepared;
+  if (note === undefined || newReader === undefined) return undefined;
+  return (turnTokens) => {
+    const answer = readAnswer(turnTokens.subarray(promptTokens.length), {
+      text: model.textSink(stop),
+      reader: newReader(),
+      stopTokenIds: [...model.stopTokenIds, ...stopTokenIds],
+      completedAt: guide?.completedAt,
+    });
+    return answer && note(answer, turnTokens);
+  };
+}
+
 type ChatFinishReason = 'stop' | 'length' | 'tool_calls';
 
 interface WireToolCall {
   readonly id: string;
   readonly type: 'function';
-  readonly function: { readonly name: string; arguments: string };
+  readonly function: { readonly name: string; readonly arguments: string };
 }
 
 interface WireToolCallDelta {
@@ -66,9 +84,7 @@ interface Ending {
 
 class ChatAnswer implements Answer {
   readonly #head: AnswerHead<'chat.completion.chunk'>;
-  #content = '';
-  #reasoning = '';
-  readonly #toolCalls: WireToolCall[] = [];
+  readonly #given = new GatheredAnswer();
   readonly #logprobs: ChatTokenLogprob[] = [];
   #ending: Ending | undefined;
 
@@ -99,7 +115,7 @@ class ChatAnswer implements Answer {
     const parts = [...reader.push(event.text), ...reader.finish(event.reason === 'length')];
     const last = parts.map((part) => this.#chunk(this.#take(part)));
     this.#remember(event);
-    const called = this.#toolCalls.length > 0 && event.reason === 'stop';
+    const called = this.#given.toolCalls.length > 0 && event.reason === 'stop';
     this.#ending = {
       finishReason: called ? 'tool_calls' : event.reason,
       usage: openAiUsage(event.usage),
@@ -111,7 +127,8 @@ class ChatAnswer implements Answer {
   }
 
   body(): unknown {
-    const called = this.#toolCalls.length > 0;
+    const { content, reasoning, toolCalls } = this.#given;
+    const called = toolCalls.length > 0;
     return {
       ...this.#head,
       object: 'chat.completion',
@@ -120,10 +137,10 @@ class ChatAnswer implements Answer {
           index: 0,
           message: {
             role: 'assistant',
-            content: called && this.#content === '' ? null : this.#content,
+            content: called && content === '' ? null : content,
             refusal: null,
-            ...(this.#reasoning === '' ? {} : { reasoning_content: this.#reasoning }),
-            ...(called ? { tool_calls: this.#toolCalls } : {}),
+            ...(reasoning === '' ? {} : { reasoning_content: reasoning }),
+            ...(called ? { tool_calls: toolCalls.map(wireCall) } : {}),
           },
           logprobs: this.asked.topLogprobs === undefined ? null : { content: this.#logprobs, refusal: null },
           finish_reason: this.#ending?.finishReason ?? null,
@@ -137,30 +154,21 @@ class ChatAnswer implements Answer {
   /** A turn whose state is kept can be put back with its tokens when the client sends it again. */
   #remember({ usage }: FinishEvent): void {
     const turnTokens = usage.session?.turnTokens;
-    if (turnTokens === undefined) return;
-    const toolCalls = this.#toolCalls.map(({ id, function: call }) => ({ id, ...call }));
-    this.prepared.remember?.({ content: this.#content, reasoning: this.#reasoning, toolCalls }, turnTokens);
+    if (turnTokens !== undefined) this.prepared.remember?.(this.#given, turnTokens);
   }
 
   /** Adds a part to the whole answer and gives it back as a delta. */
   #take(part: AnswerPart): Delta {
+    this.#given.take(part);
     switch (part.kind) {
       case 'content':
-        this.#content += part.text;
         return { content: part.text };
       case 'reasoning':
-        this.#reasoning += part.text;
         return { reasoning_content: part.text };
-      case 'tool-call': {
-        const call: WireToolCall = { id: part.id, type: 'function', function: { name: part.name, arguments: '' } };
-        this.#toolCalls[part.index] = call;
-        return { tool_calls: [{ index: part.index, ...call, function: { ...call.function } }] };
-      }
-      case 'tool-arguments': {
-        const call = this.#toolCalls[part.index];
-        if (call !== undefined) call.function.arguments += part.text;
+      case 'tool-call':
+        return { tool_calls: [{ index: part.index, ...wireCall({ ...part, arguments: '' }) }] };
+      case 'tool-arguments':
         return { tool_calls: [{ index: part.index, function: { arguments: part.text } }] };
-      }
     }
   }
 
@@ -179,4 +187,8 @@ class ChatAnswer implements Answer {
       ...(this.asked.includeUsage ? { usage: null } : {}),
     };
   }
+}
+
+function wireCall({ id, name, arguments: text }: ToolCall): WireToolCall {
+  return { id, type: 'function', function: { name, arguments: text } };
 }

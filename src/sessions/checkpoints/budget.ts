@@ -8,6 +8,8 @@
 import { performance } from 'node:perf_hooks';
 import { setTimeout as elapsed } from 'node:timers/promises';
 import type { IndexEntry } from './checkpoint-index.js';
+import type { NotStoredReason } from './save.js';
+import type { Segment } from './segment-table.js';
 
 export interface DiskBudget {
   /** Most bytes of all files of the folder. */
@@ -28,6 +30,47 @@ export function evictionOrder(entries: Iterable<IndexEntry>): IndexEntry[] {
       (a, b) =>
         Number(b.superseded) - Number(a.superseded) || KIND_ORDER[a.kind] - KIND_ORDER[b.kind] || a.lastUse - b.lastUse,
     );
+}
+
+/** A folder that may have to give something up. */
+export interface CrowdedFolder {
+  readonly budget: DiskBudget;
+  /** Bytes of all its files now. */
+  readonly used: () => number;
+  /** Bytes that the disk has left. */
+  readonly free: () => number;
+  /** Takes away what nobody needs. */
+  readonly dropUnneeded: () => void;
+  readonly entries: () => Iterable<IndexEntry>;
+  readonly evict: (entry: IndexEntry) => void;
+  /** Resolves when what was given up is off the disk. */
+  readonly settled: () => Promise<void>;
+}
+
+/**
+ * Evicts until so many bytes fit; why they do not when nothing more may go.
+ * @param reused segments that must stay for the newcomer
+ */
+export async function makeRoom(
+  bytes: number,
+  reused: readonly Segment[],
+  folder: CrowdedFolder,
+): Promise<NotStoredReason | undefined> {
+  const { budget } = folder;
+  const needed = reused.reduce((sum, { file }) => sum + file.byteLength, bytes);
+  if (needed > budget.bytes) return 'over_budget';
+  const isFree = (): boolean => folder.free() - bytes - budget.leastFreeBytes >= 0;
+  const fits = (): boolean => folder.used() + bytes <= budget.bytes;
+  if (fits() && isFree()) return undefined;
+  folder.dropUnneeded();
+  for (const entry of evictionOrder(folder.entries())) {
+    await folder.settled(); // only what is gone from the disk has made room on it
+    if (fits() && isFree()) return undefined;
+    folder.evict(entry);
+  }
+  await folder.settled();
+  if (!fits()) return 'over_budget';
+  return isFree() ? undefined : 'disk_low';
 }
 
 /** A second's worth may be written at once; more waits. */

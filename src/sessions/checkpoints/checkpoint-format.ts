@@ -8,6 +8,7 @@
  *     head.pages, head.tokens   the same of the draft head's state of n - 1 rows; only with one
  *     trunk.rows, head.rows     the rows of the last, partly filled page
  *     hidden              float32: the stream of token n - 1; only in the lane that needs it
+ *     note                bytes that mean nothing here: what whoever made the capture wants to know of it; may be missing
  *     trunk.fixed, head.fixed   the fixed slab
  *
  * Sections follow each other without a gap, in this order, to the end of the file; each has a CRC-32.
@@ -63,6 +64,7 @@ const headerSchema = z.strictObject({
   tokens: count.min(1),
   parts: z.array(partSchema).min(1).max(PART_NAMES.length),
   hiddenBytes: count,
+  noteBytes: count.min(1).optional(),
   segments: z.array(z.strictObject({ id: fileId, tableChecksum: word })),
   sections: z.array(z.strictObject({ name, bytes: count, checksum: word })),
 });
@@ -103,7 +105,11 @@ interface SectionPlan {
 }
 
 /** The sections of a checkpoint, from the sizes that its header gives. */
-export function sectionPlan({ parts, hiddenBytes }: Pick<CheckpointHeader, 'parts' | 'hiddenBytes'>): SectionPlan[] {
+export function sectionPlan({
+  parts,
+  hiddenBytes,
+  noteBytes,
+}: Pick<CheckpointHeader, 'parts' | 'hiddenBytes' | 'noteBytes'>): SectionPlan[] {
   const full = ({ tokens, pageTokens }: CheckpointPart): number => Math.floor(tokens / pageTokens);
   return [
     ...parts.flatMap((part) => [
@@ -112,6 +118,7 @@ export function sectionPlan({ parts, hiddenBytes }: Pick<CheckpointHeader, 'part
     ]),
     ...parts.map((part) => ({ name: `${part.name}.rows`, bytes: part.tailBytes })),
     { name: 'hidden', bytes: hiddenBytes },
+    ...(noteBytes === undefined ? [] : [{ name: 'note', bytes: noteBytes }]),
     ...parts.map((part) => ({ name: `${part.name}.fixed`, bytes: part.fixedBytes })),
   ];
 }

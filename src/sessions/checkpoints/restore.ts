@@ -110,6 +110,7 @@ async function readBack<S extends StateValue>(
   }
   const hidden = header.hiddenBytes === 0 ? undefined : new Float32Array(header.hiddenBytes / 4);
   if (hidden) section('hidden', bytesOf(hidden));
+  if (sections.has('note')) section('note'); // no part of the state, and damage all the same
   const reading = readUnits(units, checksum, signal);
   try {
     // Meanwhile, on this thread. Whatever happens, nothing is given back while somebody reads into it.

@@ -30,6 +30,8 @@ export interface SaveRequest<S extends StateValue> {
   readonly stamp: StateStamp;
   readonly lineage: Lineage;
   readonly session: string;
+  /** Asked when the capture is written: bytes that are stored with it, and mean nothing here. */
+  readonly note?: (() => Uint8Array | undefined) | undefined;
 }
 
 /** Bytes of a save by what they are. */
@@ -40,7 +42,7 @@ export interface SavedBytes {
   readonly records: number;
   /** The fixed slabs. */
   readonly fixed: number;
-  /** Headers, references, rows of partly filled pages, the hidden stream. */
+  /** Headers, references, rows of partly filled pages, the hidden stream, the note. */
   readonly overhead: number;
 }
 
@@ -77,7 +79,7 @@ interface Part {
 
 /** @throws request_cancelled, and internal_error for a capture that contradicts itself */
 export async function planSave<S extends StateValue>(
-  { capture, stamp, lineage, session }: SaveRequest<S>,
+  { capture, stamp, lineage, session, note: makeNote }: SaveRequest<S>,
   context: PlanContext<S>,
 ): Promise<SavePlan> {
   const { segments, checksum, signal } = context;
@@ -114,6 +116,8 @@ export async function planSave<S extends StateValue>(
       });
       indexes.set(name, { references, tailTokens: state.tailTokens });
     });
+    const made = makeNote?.();
+    const note = made !== undefined && made.byteLength > 0 ? made : undefined;
     const contents = [
       ...parts.flatMap(({ name }) => {
         const { references, tailTokens } = indexes.get(name)!;
@@ -121,6 +125,7 @@ export async function planSave<S extends StateValue>(
       }),
       ...parts.map(({ state }) => state.tail),
       capture.hidden === undefined ? new Uint8Array(0) : bytesOf(capture.hidden),
+      ...(note ? [note] : []),
       ...parts.map(({ state }) => state.fixed),
     ];
     const { head, file } = encodeCheckpoint(
@@ -141,6 +146,7 @@ export async function planSave<S extends StateValue>(
           tailBytes: state.tail.byteLength,
         })),
         hiddenBytes: capture.hidden?.byteLength ?? 0,
+        ...(note && { noteBytes: note.byteLength }),
         segments: [...[...reused.keys()].map(({ file }) => file), ...(segment ? [segment.file] : [])].map(
           ({ header }) => ({ id: header.id, tableChecksum: header.tableChecksum }),
         ),

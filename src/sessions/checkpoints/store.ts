@@ -6,55 +6,26 @@
  * the tables go before files do. The store must be closed before the model whose states it was given.
  */
 import { PlumblineError } from '../../errors.js';
-import type { Log } from '../../observe/log.js';
-import type { Lineage, RestoreOutcome, RestoreReason, StateStamp, StateValue } from '../types.js';
-import { evictionOrder, WritePace, type DiskBudget } from './budget.js';
+import type { Lineage, RestoreOutcome, StateStamp, StateValue } from '../types.js';
+import { makeRoom, WritePace } from './budget.js';
 import { CheckpointIndex, type IndexEntry } from './checkpoint-index.js';
 import { zlibChecksum, type Checksum } from './checksum.js';
+import { obstacle } from './compatibility.js';
+import { readNotes, type StoredNote } from './notes.js';
+import { Removals } from './removals.js';
 import { restore } from './restore.js';
-import { save, type NotStoredReason, type SaveOutcome, type StoreFences } from './save.js';
-import type { Codecs, SaveRequest } from './save-plan.js';
+import { save, type NotStoredReason, type SaveOutcome } from './save.js';
+import type { SaveRequest } from './save-plan.js';
 import { SaveQueue, type SaveJob } from './save-queue.js';
 import { scan, type OtherFile, type ScanReport } from './scan.js';
 import { SegmentTable, type Segment } from './segment-table.js';
 import type { SessionFolder } from './session-folder.js';
 import { exportEntry, importSession } from './session-file.js';
 import { StoreCounts, type StoreHealth } from './store-counts.js';
+import type { Candidate, CheckpointStoreOptions, DropCount, StoreMatch } from './store-types.js';
 import { sessionsOf, type StoredSession } from './stored-sessions.js';
 
-export interface CheckpointStoreOptions<S extends StateValue> {
-  readonly folder: SessionFolder;
-  readonly codecs: Codecs<S>;
-  /** Gate policies under which rows of the autoregressive lane are known to be the same. */
-  readonly knownGatePolicies: readonly string[];
-  readonly fences: StoreFences;
-  readonly budget: DiskBudget;
-  /** Default: zlib's. Any other must give the same values. */
-  readonly checksum?: Checksum | undefined;
-  readonly log?: Log | undefined;
-  /** Milliseconds since 1970, for people. */
-  readonly now?: (() => number) | undefined;
-  /** Most captures that wait to be written; default 8. */
-  readonly mostWaiting?: number | undefined;
-  readonly signal?: AbortSignal | undefined;
-}
-
-/** A checkpoint that a prompt begins with. */
-export type Candidate = Pick<IndexEntry, 'id' | 'length' | 'session' | 'kind' | 'lineage'>;
-
-export type StoreMatch =
-  | { readonly kind: 'candidate'; readonly candidate: Candidate }
-  | { readonly kind: 'no-match'; readonly reason: RestoreReason };
-
-/** What a drop took away. */
-export interface DropCount {
-  readonly checkpoints: number;
-  /** Rows of the index; each has one file. */
-  readonly indexRows: number;
-  /** Segments that a checkpoint of somebody else still needs. */
-  readonly blobsKeptShared: number;
-  readonly pendingSaves: number;
-}
+export type { Candidate, CheckpointStoreOptions, DropCount, StoreMatch } from './store-types.js';
 
 /** Captures that a store may hold beside those of running requests: what waits, and the one being written. */
 export const MOST_WAITING = 8;
@@ -70,9 +41,7 @@ export class CheckpointStore<S extends StateValue> {
   readonly #pace: WritePace;
   readonly #stop = new AbortController();
   readonly #counts = new StoreCounts();
-  readonly #removals = new Set<Promise<void>>();
-  /** Files that no table knows any more and that could not be taken away. */
-  readonly #leftovers = new Set<string>();
+  readonly #removals: Removals;
   #others: OtherFile[] = [];
   #report: ScanReport | undefined;
   #sequence = 0;
@@ -82,7 +51,8 @@ export class CheckpointStore<S extends StateValue> {
     this.folder = options.folder;
     this.#checksum = options.checksum ?? zlibChecksum;
     this.#known = new Set(options.knownGatePolicies);
-    this.#segments = new SegmentTable(({ id }) => void this.#remove(this.folder.segmentPath(id)));
+    this.#removals = new Removals(this.folder.files, options.log, () => this.#counts.removalFailed());
+    this.#segments = new SegmentTable(({ id }) => void this.#removals.remove(this.folder.segmentPath(id)));
     this.#pace = new WritePace(options.budget.bytesPerSecond);
     this.#queue = new SaveQueue(options.mostWaiting ?? MOST_WAITING, async (job) => this.#save(job));
   }
@@ -160,6 +130,27 @@ export class CheckpointStore<S extends StateValue> {
   }
 
   /**
+   * What the turns of a session carry beside their states, the oldest first, of those that could serve one of these stamps.
+   * What is fenced is not read; a checkpoint whose note is damaged is taken away.
+   */
+  notes(
+    session: string,
+    stamps: readonly StateStamp[],
+  ): { readonly notes: readonly StoredNote[]; readonly unreadable: number } {
+    const { fences } = this.#o;
+    const fits = ({ file, lineage }: IndexEntry): boolean =>
+      !fences.isFenced(lineage) &&
+      stamps.some((stamp) => obstacle(file.header.stamp, stamp, this.#known) === undefined);
+    const { notes, damaged, failed } = readNotes(this.entries(session).filter(fits), this.folder, this.#checksum);
+    for (const entry of damaged) {
+      this.#counts.rejected('checkpoint_damaged');
+      this.#o.log?.warn({ checkpoint: entry.id }, 'the note of a checkpoint does not hold');
+      void this.#drop(entry);
+    }
+    return { notes, unreadable: damaged.length + failed };
+  }
+
+  /**
    * Takes a capture to be written when its turn comes; its values are held until then, and its token ids and hidden row
    * must not change. The lineage is that of the moment when the rows were read.
    * @param told what became of it; default nobody
@@ -201,15 +192,14 @@ export class CheckpointStore<S extends StateValue> {
     const removals = entries.map((entry) => this.#drop(entry));
     let blobsKeptShared = 0;
     for (const { holders } of segments) if (holders > 0) blobsKeptShared++;
-    await Promise.all([...removals, ...this.#removals]);
+    await Promise.all(removals);
+    await this.#removals.settled();
     return { checkpoints: entries.length, indexRows: entries.length, blobsKeptShared, pendingSaves };
   }
 
   /** Tries again to take away what could not be taken away before. @returns how many files still stay */
   async sweep(): Promise<number> {
-    await Promise.allSettled([...this.#leftovers].map((path) => this.#remove(path)));
-    await Promise.allSettled(this.#removals);
-    return this.#leftovers.size;
+    return this.#removals.sweep();
   }
 
   /** The newest checkpoint of a session as one file that needs no other; undefined when there is none. */
@@ -294,7 +284,7 @@ export class CheckpointStore<S extends StateValue> {
     this.#queue.stop();
     this.#stop.abort(new PlumblineError('shutting_down', 'the session store is closing'));
     await this.#queue.idle();
-    await Promise.allSettled(this.#removals);
+    await this.#removals.settled();
     this.folder.close();
   }
 
@@ -315,45 +305,28 @@ export class CheckpointStore<S extends StateValue> {
     });
   }
 
-  /** Evicts until so many bytes fit. */
-  async #makeRoom(bytes: number, reused: readonly Segment[]): Promise<NotStoredReason | undefined> {
-    const { budget } = this.#o;
-    const needed = reused.reduce((sum, { file }) => sum + file.byteLength, bytes);
-    if (needed > budget.bytes) return 'over_budget';
-    const free = (): number => this.folder.files.freeBytes(this.folder.path) - bytes - budget.leastFreeBytes;
-    const fits = (): boolean => this.bytes + bytes <= budget.bytes;
-    if (fits() && free() >= 0) return undefined;
-    for (const { path } of this.#others.splice(0)) void this.#remove(path);
-    for (const { id } of this.#segments.takeUnused()) void this.#remove(this.folder.segmentPath(id));
-    for (const entry of evictionOrder(this.#index.values())) {
-      await Promise.allSettled(this.#removals); // only what is gone from the disk has made room on it
-      if (fits() && free() >= 0) return undefined;
-      this.#counts.evicted(entry.kind);
-      void this.#drop(entry);
-    }
-    await Promise.allSettled(this.#removals);
-    if (!fits()) return 'over_budget';
-    return free() >= 0 ? undefined : 'disk_low';
+  #makeRoom(bytes: number, reused: readonly Segment[]): Promise<NotStoredReason | undefined> {
+    const { folder } = this;
+    return makeRoom(bytes, reused, {
+      budget: this.#o.budget,
+      used: () => this.bytes,
+      free: () => folder.files.freeBytes(folder.path),
+      dropUnneeded: () => {
+        for (const { path } of this.#others.splice(0)) void this.#removals.remove(path);
+        for (const { id } of this.#segments.takeUnused()) void this.#removals.remove(folder.segmentPath(id));
+      },
+      entries: () => this.#index.values(),
+      evict: (entry) => {
+        this.#counts.evicted(entry.kind);
+        void this.#drop(entry);
+      },
+      settled: async () => this.#removals.settled(),
+    });
   }
 
   /** Out of the tables now, off the disk later. */
   #drop(entry: IndexEntry): Promise<void> {
     if (!this.#index.remove(entry)) return Promise.resolve();
-    return this.#remove(this.folder.checkpointPath(entry.id));
-  }
-
-  /** A file that cannot be taken away is kept in mind for a sweep; at the latest the next start takes it away. */
-  #remove(path: string): Promise<void> {
-    const removal = this.folder.files.remove(path);
-    const noted = removal
-      .then(() => void this.#leftovers.delete(path))
-      .catch((error: unknown) => {
-        this.#leftovers.add(path);
-        this.#counts.removalFailed();
-        this.#o.log?.warn({ err: error }, 'a file of the session folder could not be removed');
-      })
-      .finally(() => this.#removals.delete(noted));
-    this.#removals.add(noted);
-    return removal;
+    return this.#removals.remove(this.folder.checkpointPath(entry.id));
   }
 }
