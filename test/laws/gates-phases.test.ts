@@ -170,17 +170,22 @@ for (const name of BACKENDS) {
       }
     });
 
-    test('a forward that is cut into narrower calls keeps its class in each of them', async () => {
+    test('a batch that is cut into narrower calls keeps its class in each of them', async () => {
       const { window } = judgeOf(NARROW, BF16, backend.floatLaw);
       const { model, spy } = await openPlantedModel(NARROW.dir, backend, {
         law: BF16,
         gatePolicy: 'strict',
         maxRows: 3,
       });
-      const prompt = await forwardRows(model, model.newState(), PROMPT, 'prefill');
+      const { state } = await forwardRows(model, model.newState(), PROMPT, 'prefill');
       spy.takeGates();
-      const rows = await forwardRows(model, prompt.state, WINDOW, 'repair');
-      assertSameRows(rows, window(sitesOf('strict', 'fused')), 'repair in two calls');
+      // A call has rows for one window of the greatest length: the last of these is cut.
+      const count = Math.floor(model.speculation.maxWindow / WINDOW.length) + 1;
+      const request = { state, tokens: WINDOW, logits: 'all', hidden: 'all' } as const;
+      const results = await model.forward(Array<typeof request>(count).fill(request), { phase: 'repair' });
+      for (const { logits, hidden } of results) {
+        assertSameRows({ logits, hidden: hidden! }, window(sitesOf('strict', 'fused')), 'repair in two calls');
+      }
       assert.deepEqual(spy.takeGates().attention, ['fused', 'fused']);
       await model.close();
     });
