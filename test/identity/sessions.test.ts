@@ -4,103 +4,13 @@
  * no row depends on the phase it was made in, also those of a run that computes the whole history anew.
  */
 import assert from 'node:assert/strict';
-import { test, type TestContext } from 'node:test';
+import { test } from 'node:test';
 import type { GatePolicy } from '../../src/engine/plan/phase.js';
 import type { RandomHead } from '../support/planted-head.js';
-import {
-  openSessionModel,
-  SessionRun,
-  type RunRequest,
-  type SessionModelOptions,
-  type TurnRecord,
-} from '../support/session-runs.js';
-import { temporaryFolder } from '../support/repository.js';
+import { openSessionModel, SessionRun } from '../support/session-runs.js';
+import { assertWarmTurns, GREEDY, ids, same, SEEDED } from '../support/warm-turns.js';
 
 const POLICIES: readonly GatePolicy[] = ['strict', 'mtplx', 'uniform'];
-const GREEDY = { temperature: 0 };
-const SEEDED = { temperature: 1.1, seed: 5n };
-
-/** Ids of no meaning below `vocabSize`, the same for the same seed. */
-function ids(count: number, seed: number, vocabSize: number): number[] {
-  let state = seed >>> 0;
-  return Array.from({ length: count }, () => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return 2 + ((state >>> 8) % (Math.min(vocabSize, 4000) - 2));
-  });
-}
-
-type Continuation = 'ram' | 'disk' | 'restart';
-
-/**
- * Two turns: the first ends with `boundary` tokens, prompt and answer; the second goes on from it in every way.
- */
-async function assertWarmTurns(
-  t: TestContext,
-  options: SessionModelOptions,
-  boundary: number,
-  how: Pick<RunRequest, 'speculation' | 'sampling'>,
-): Promise<void> {
-  const label = `${options.checkpoint} ${options.gatePolicy} ${how.speculation} T${how.sampling.temperature} at ${boundary}`;
-  const answer = 11;
-  const folder = temporaryFolder(t, 'identity-sessions');
-  const opened = await openSessionModel(t, options);
-  const { vocabSize } = opened.model;
-  const first: RunRequest = {
-    ...how,
-    prompt: ids(boundary - answer, boundary, vocabSize),
-    maxTokens: answer,
-    session: 'one',
-  };
-
-  const plain = new SessionRun(opened);
-  const turn = await plain.turn(first);
-  assert.equal(turn.end.tokens.length, boundary, label);
-  const second: RunRequest = {
-    ...how,
-    prompt: [...turn.end.tokens, ...ids(9, 77, vocabSize)],
-    maxTokens: 8,
-    session: 'one',
-  };
-  const uninterrupted = await plain.goOn(turn, second);
-
-  const ram = new SessionRun(opened, { ram: true });
-  same(await ram.turn(first), turn, `${label}: the first turn`);
-  const disk = new SessionRun(opened, { folder });
-  same(await disk.turn(first), turn, `${label}: the first turn`);
-  await disk.flush();
-  const warm: Record<Continuation, TurnRecord> = {
-    ram: await ram.turn(second),
-    disk: await disk.turn(second),
-    restart: await (async () => {
-      await disk.close();
-      const again = new SessionRun(await openSessionModel(t, options), { folder });
-      const record = await again.turn(second);
-      await again.close();
-      return record;
-    })(),
-  };
-  for (const [from, record] of Object.entries(warm)) {
-    assert.equal(record.usage.cachedTokens, boundary, `${label}: tokens reused from ${from}`);
-    assert.deepEqual(record.usage.session?.restore, { kind: 'restored', from: from === 'ram' ? 'ram' : 'disk' });
-    same(record, uninterrupted, `${label}: ${from}`);
-  }
-  if (how.speculation === 'off' || options.gatePolicy === 'uniform') {
-    const cold = await plain.turn(second);
-    assert.equal(cold.usage.cachedTokens, 0);
-    same(uninterrupted, cold, `${label}: a cold run`);
-  }
-  for (const record of [turn, uninterrupted]) record.release();
-  await ram.close();
-  await plain.close();
-  assert.equal(opened.model.stateUsage().used, 0, `${label}: states given back`);
-}
-
-function same(actual: TurnRecord, expected: TurnRecord, label: string): void {
-  assert.deepEqual(actual.tokens, expected.tokens, `${label}: tokens`);
-  assert.deepEqual(actual.rows, expected.rows, `${label}: rows of logits`);
-  assert.deepEqual(actual.parts, expected.parts, `${label}: states`);
-}
-
 /** A page of the state holds so many tokens. */
 const PAGE = 64;
 const BOUNDARIES = [PAGE - 1, PAGE, PAGE + 1, 2 * PAGE - 1, 2 * PAGE, 2 * PAGE + 1];

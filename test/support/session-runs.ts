@@ -2,12 +2,12 @@
 import { createHash } from 'node:crypto';
 import type { TestContext } from 'node:test';
 import { resolveOptions } from '../../src/config.js';
-import type { SequenceState } from '../../src/engine/model.js';
+import type { LanguageModel, SequenceState } from '../../src/engine/model.js';
 import type { GatePolicy } from '../../src/engine/plan/phase.js';
 import type { PagedState } from '../../src/engine/state/sequence-state.js';
 import { openBackend } from '../../src/engine/backends/open-backend.js';
 import { loadModel, type LoadedModel } from '../../src/families/load.js';
-import { QwenModel } from '../../src/families/qwen/model.js';
+import { isPagedModel, type PagedModel } from '../../src/families/paged-model.js';
 import type { SequenceStart } from '../../src/generate/boundary.js';
 import { createSequence, laneOf } from '../../src/generate/choose-sequence.js';
 import { samplerOf, speculationSettings } from '../../src/http/request-sampler.js';
@@ -19,13 +19,13 @@ import { SessionFolder } from '../../src/sessions/checkpoints/session-folder.js'
 import { CheckpointStore } from '../../src/sessions/checkpoints/store.js';
 import { NO_FENCES } from '../../src/sessions/fence-view.js';
 import type { Capture } from '../../src/sessions/types.js';
-import { goldenFolder, type QwenGoldenCase } from './golden.js';
+import { goldenFolder, type GoldenCase } from './golden.js';
 import { plantHead, type RandomHead } from './planted-head.js';
 import { EMBEDDED_MODEL } from './repository.js';
 import { ROOMY } from './session-store.js';
 
 export interface SessionModelOptions {
-  readonly checkpoint: QwenGoldenCase | 'plumbline-tiny';
+  readonly checkpoint: GoldenCase | 'plumbline-tiny';
   /** Gives a checkpoint without a draft head a made-up one. */
   readonly head?: RandomHead | undefined;
   readonly gatePolicy: GatePolicy;
@@ -34,7 +34,7 @@ export interface SessionModelOptions {
 
 export interface OpenedSessionModel {
   readonly loaded: LoadedModel;
-  readonly model: QwenModel;
+  readonly model: PagedModel & LanguageModel;
 }
 
 const CHUNK = 48;
@@ -50,7 +50,7 @@ export async function openSessionModel(t: TestContext, options: SessionModelOpti
   const common = { id: checkpoint, backend, dtype, gatePolicy, maxRows: 64, sequences: 8, draftHead };
   const loaded = await loadModel({ dir, contextLength: 256, keptStateBytes: 256 << 20, ...common });
   t.after(() => loaded.model.close());
-  if (!(loaded.model instanceof QwenModel)) throw new TypeError(`${checkpoint} is of another family`);
+  if (!isPagedModel(loaded.model)) throw new TypeError(`${checkpoint} is no paged model`);
   return { loaded, model: loaded.model };
 }
 
@@ -61,6 +61,14 @@ export interface RunRequest {
   readonly sampling: SamplingOptions;
   readonly session: string;
   readonly stablePrefix?: number;
+}
+
+/** What a run keeps, and how it forwards prompts. */
+export interface RunKeeps {
+  readonly ram?: boolean;
+  readonly folder?: string;
+  /** Most prompt tokens in a forward; default 48. */
+  readonly chunk?: number;
 }
 
 /** What a turn brought. Its end is held until `release`. */
@@ -95,22 +103,35 @@ export class SessionRun {
   readonly #opened: OpenedSessionModel;
   readonly #bank: Bank<SequenceState> | undefined;
   readonly #folder: string | undefined;
+  #chunk: number;
   #store: CheckpointStore<SequenceState> | undefined;
   readonly #records: TurnRecord[] = [];
 
-  constructor(opened: OpenedSessionModel, keeps: { readonly ram?: boolean; readonly folder?: string } = {}) {
+  constructor(opened: OpenedSessionModel, keeps: RunKeeps = {}) {
     this.#opened = opened;
     this.#bank = keeps.ram === true ? new Bank<SequenceState>(128 << 20, NO_FENCES) : undefined;
     this.#folder = keeps.folder;
+    this.#chunk = keeps.chunk ?? CHUNK;
   }
 
   turn(request: RunRequest): Promise<TurnRecord> {
-    return this.#run(request, undefined);
+    return this.#one(request, undefined);
+  }
+
+  /** Turns that run beside each other, their tokens in common forwards. */
+  turns(requests: readonly RunRequest[]): Promise<TurnRecord[]> {
+    return this.#run(requests, undefined);
   }
 
   /** A turn that goes on from the very values that another ended with. */
   goOn({ end }: TurnRecord, request: RunRequest): Promise<TurnRecord> {
-    return this.#run(request, end);
+    return this.#one(request, end);
+  }
+
+  /** The same run; what comes is forwarded in other chunks. */
+  inChunksOf(tokens: number): this {
+    this.#chunk = tokens;
+    return this;
   }
 
   async flush(): Promise<void> {
@@ -137,15 +158,21 @@ export class SessionRun {
     return this.#store;
   }
 
-  async #run(request: RunRequest, from: SequenceStart | undefined): Promise<TurnRecord> {
+  async #one(request: RunRequest, from: SequenceStart | undefined): Promise<TurnRecord> {
+    const [record] = await this.#run([request], from);
+    return record!;
+  }
+
+  async #run(requests: readonly RunRequest[], from: SequenceStart | undefined): Promise<TurnRecord[]> {
     const { loaded, model } = this.#opened;
-    const options = resolveOptions({ draftDepth: model.speculation.head ? 3 : 0 });
-    const rows: string[] = [];
+    const options = resolveOptions({ draftDepth: model.speculation?.head ? 3 : 0 });
+    const rows = requests.map((): string[] => []);
     const disk = await this.#disk();
-    let end: Capture<SequenceState> | undefined;
+    const ends = new Map<number, Capture<SequenceState>>();
     const scheduler = new Scheduler({
       model,
-      prefillChunk: CHUNK,
+      prefillChunk: this.#chunk,
+      maxParallel: requests.length,
       sessions: new Sessions({
         stamp: (lane) => model.stateIdentity!.stamp(lane),
         laneOf: (sampler) => laneOf(model, sampler),
@@ -154,7 +181,13 @@ export class SessionRun {
         disk,
       }),
       createSampler: (wanted) =>
-        samplerOf(wanted, loaded, options, model.vocabSize, (row) => void rows.push(hash(row))),
+        samplerOf(
+          wanted,
+          loaded,
+          options,
+          model.vocabSize,
+          (row) => void rows[Number(wanted.requestId)]!.push(hash(row)),
+        ),
       createSequence: (_, wanted, sampler, prefillChunk, { start, onBoundary, ...boundaries }) => {
         from?.trunk.retain();
         from?.head?.retain();
@@ -167,7 +200,8 @@ export class SessionRun {
           ...boundaries,
           onBoundary: (capture: Capture<SequenceState>) => {
             if (capture.kind === 'turn') {
-              end = { ...capture, trunk: capture.trunk.retain(), head: capture.head?.retain() };
+              const { trunk, head } = capture;
+              ends.set(Number(wanted.requestId), { ...capture, trunk: trunk.retain(), head: head?.retain() });
             }
             onBoundary?.(capture);
           },
@@ -175,40 +209,49 @@ export class SessionRun {
         return createSequence(model, sequence, speculationSettings(options), start ?? from);
       },
     });
-    const tokens: number[] = [];
-    let usage: GenerationUsage | undefined;
-    const events = scheduler.submit({
-      requestId: 'run',
-      promptTokens: request.prompt,
-      maxTokens: request.maxTokens,
-      sampling: request.sampling,
-      speculation: request.speculation,
-      session: { id: request.session, source: 'header', stablePrefix: request.stablePrefix },
-      stopTokenIds: [],
-      text: { push: () => ({ text: '' }), flush: () => ({ text: '' }) },
-    });
-    for await (const event of events) {
-      if (event.type === 'token') tokens.push(event.tokenId);
-      if (event.type === 'finish') usage = event.usage;
-    }
+    const said = await Promise.all(requests.map((request, index) => follow(scheduler, request, index)));
     await scheduler.shutdown({ drainMs: 0 });
-    if (!end || !usage) throw new Error('the turn was not closed');
-    const { trunk, head } = end;
-    let held = true;
-    const record: TurnRecord = {
-      tokens,
-      rows,
-      end,
-      parts: fingerprint(end),
-      usage,
-      release() {
-        if (!held) return;
-        held = false;
-        trunk.release();
-        head?.release();
-      },
-    };
-    this.#records.push(record);
-    return record;
+    return said.map(({ tokens, usage }, index) => {
+      const end = ends.get(index);
+      if (!end || !usage) throw new Error('the turn was not closed');
+      const { trunk, head } = end;
+      let held = true;
+      const record: TurnRecord = {
+        tokens,
+        rows: rows[index]!,
+        end,
+        parts: fingerprint(end),
+        usage,
+        release() {
+          if (!held) return;
+          held = false;
+          trunk.release();
+          head?.release();
+        },
+      };
+      this.#records.push(record);
+      return record;
+    });
   }
+}
+
+/** @param index names the request */
+async function follow(scheduler: Scheduler, request: RunRequest, index: number) {
+  const tokens: number[] = [];
+  let usage: GenerationUsage | undefined;
+  const events = scheduler.submit({
+    requestId: String(index),
+    promptTokens: request.prompt,
+    maxTokens: request.maxTokens,
+    sampling: request.sampling,
+    speculation: request.speculation,
+    session: { id: request.session, source: 'header', stablePrefix: request.stablePrefix },
+    stopTokenIds: [],
+    text: { push: () => ({ text: '' }), flush: () => ({ text: '' }) },
+  });
+  for await (const event of events) {
+    if (event.type === 'token') tokens.push(event.tokenId);
+    if (event.type === 'finish') usage = event.usage;
+  }
+  return { tokens, usage };
 }

@@ -24,6 +24,8 @@ const STATE_VALUES = 2;
 export interface DeepseekMaterial {
   readonly config: DeepseekConfig;
   readonly weights: DeepseekWeights;
+  /** Of the checkpoint's contents; absent: no state is kept beyond its request. */
+  readonly modelHash?: string | undefined;
   /** Brings tensors into the memory of the backend. */
   readonly provide: (tensors: readonly TensorRef[]) => Promise<ProvidedWeights>;
   /** Called when the model is closed, after its weights were freed. */
@@ -33,7 +35,7 @@ export interface DeepseekMaterial {
 /** @throws invalid_option, model_too_large, out_of_memory, and what `provide` throws */
 export function assembleDeepseek(
   options: AssembleOptions,
-  { config, weights, provide, release }: DeepseekMaterial,
+  { config, weights, modelHash, provide, release }: DeepseekMaterial,
 ): Promise<{ readonly model: PagedModel; readonly memory: MemoryPlan }> {
   const { backend, gatePolicy, maxRows, sequences } = options;
   const contextLength = checkContext(options.contextLength, config.maxPositions);
@@ -64,7 +66,7 @@ export function assembleDeepseek(
     stateValues: STATE_VALUES,
     contextLength,
     derivedBytes: derivedBytes(config, weights, contextLength),
-    model: ({ bound, weights: table, workspaceWords, release: releaseAll }) =>
+    model: ({ bound, weights: table, workspaceWords, keptStateBytes, release: releaseAll }) =>
       new PagedModel(
         {
           family: config.family,
@@ -73,6 +75,7 @@ export function assembleDeepseek(
           law,
           gatePolicy,
           contextLength,
+          identity: modelHash === undefined ? undefined : { modelHash, floatLaw: backend.floatLaw },
           weights: table,
           release: releaseAll,
         },
@@ -88,7 +91,7 @@ export function assembleDeepseek(
           gatePolicy,
           weights: table,
           layout,
-          limits: stateLimits(layout, sequences, contextLength, STATE_VALUES),
+          limits: stateLimits(layout, sequences, contextLength, STATE_VALUES, keptStateBytes),
           maxRows,
           workspaceWords,
           lowering: () => 'standalone',

@@ -4,6 +4,9 @@
  * Invariants: everything is checked before the first weight is read; on any failure all files, mappings and blocks are
  * given back; only tensors of the forward pass enter memory.
  */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { checkpointHash } from '../../weights/checkpoint-hash.js';
 import { openCheckpoint } from '../../weights/checkpoint.js';
 import { readGenerationConfig } from '../../weights/generation-config.js';
 import { checkContext } from '../assemble.js';
@@ -25,6 +28,7 @@ export async function loadDeepseek(options: FamilyLoadOptions): Promise<LoadedMo
     const { model, memory } = await assembleDeepseek(options, {
       config,
       weights,
+      modelHash: checkpointHash(checkpoint, readFileSync(join(dir, 'config.json'), 'utf8')),
       provide: (tensors) => LoadedWeights.load(backend, checkpoint, tensors, progress, signal),
       release: () => checkpoint.close(),
     });

@@ -4,6 +4,9 @@
  * Invariants: everything is checked before the first weight is read; on any failure all files, mappings and blocks are
  * given back; only tensors of the text forward pass enter memory.
  */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { checkpointHash } from '../../weights/checkpoint-hash.js';
 import { openCheckpoint } from '../../weights/checkpoint.js';
 import { readGenerationConfig } from '../../weights/generation-config.js';
 import { activationLaw, assembleModel, checkContext } from '../assemble.js';
@@ -30,6 +33,7 @@ export async function loadGlm(options: FamilyLoadOptions): Promise<LoadedModel> 
     const { weights, report } = inventoryGlm(checkpoint, config);
     const state = glmStateLayout(config, law);
     const { layout } = state;
+    const modelHash = checkpointHash(checkpoint, readFileSync(join(dir, 'config.json'), 'utf8'));
     const outCapacity = maxHeadRows(config.vocabSize, maxRows);
     const plan = { law, pageTokens: layout.pageTokens, rowCapacity: maxRows, outCapacity, standaloneTable: -1, fusedTable: -1 }; // prettier-ignore
     const { model, memory } = await assembleModel<BoundGlm, GlmModel>(options, {
@@ -41,7 +45,10 @@ export async function loadGlm(options: FamilyLoadOptions): Promise<LoadedModel> 
       contextLength,
       extraWeightBytes: copiedBytes(weights, config),
       model: (parts) =>
-        new GlmModel({ ...parts, ...{ id, config, backend, law, gatePolicy, contextLength, maxRows, sequences } }),
+        new GlmModel({
+          ...parts,
+          ...{ id, modelHash, config, backend, law, gatePolicy, contextLength, maxRows, sequences },
+        }),
       release: () => checkpoint.close(),
     });
     return { model, generation, eosTokenIds: config.eosTokenIds, report, memory };

@@ -22,6 +22,8 @@ export interface GlmModelOptions {
   readonly gatePolicy: GatePolicy;
   readonly bound: BoundGlm;
   readonly weights: WeightTable;
+  /** Of the checkpoint's contents; absent: no state is kept beyond its request. */
+  readonly modelHash?: string | undefined;
   readonly contextLength: number;
   /** Most rows of one plan. */
   readonly maxRows: number;
@@ -29,6 +31,8 @@ export interface GlmModelOptions {
   readonly sequences: number;
   /** Workspace of the largest plan. */
   readonly workspaceWords: number;
+  /** For states that are kept for later turns. */
+  readonly keptStateBytes: number;
   /** What else to give back on close. */
   readonly release: () => void;
 }
@@ -40,14 +44,14 @@ export class GlmModel extends PagedModel<PagedTrunk> {
   readonly config: GlmConfig;
 
   constructor(options: GlmModelOptions) {
-    const { config, law, bound, weights, sequences, contextLength } = options;
+    const { config, backend, law, bound, weights, modelHash, sequences, contextLength } = options;
     const state = glmStateLayout(config, law);
     const { layout } = state;
     const plan = { law, pageTokens: layout.pageTokens, standaloneTable: -1, fusedTable: -1 };
     const trunk = new PagedTrunk({
       ...options,
       layout,
-      limits: stateLimits(layout, sequences, contextLength, GLM_STATE_VALUES),
+      limits: stateLimits(layout, sequences, contextLength, GLM_STATE_VALUES, options.keptStateBytes),
       shape: {
         vocabSize: config.vocabSize,
         hiddenSize: config.hiddenSize,
@@ -58,7 +62,8 @@ export class GlmModel extends PagedModel<PagedTrunk> {
       build: ({ rowCapacity, outCapacity, taps }) =>
         buildGlmPlan({ config, bound, state, plan: { ...plan, rowCapacity, outCapacity }, taps }, weights),
     });
-    super({ ...options, family: config.family, laws: GLM_LAWS }, trunk);
+    const identity = modelHash === undefined ? undefined : { modelHash, floatLaw: backend.floatLaw };
+    super({ ...options, family: config.family, laws: GLM_LAWS, identity }, trunk);
     this.config = config;
   }
 }
