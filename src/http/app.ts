@@ -22,6 +22,7 @@ import { cors } from './middleware/cors.js';
 import { hostCheck } from './middleware/host-check.js';
 import { requestId } from './middleware/request-id.js';
 import { requestTelemetry } from './middleware/telemetry.js';
+import { unreadBody } from './middleware/unread-body.js';
 import { addRoutes, routeLabel, routeName, type Route } from './routes.js';
 import { sessionRoutes } from './session-routes.js';
 
@@ -109,6 +110,7 @@ export function createApp(server: ServerContext): HttpApp {
   ];
 
   const app = new Hono<HttpEnv>();
+  app.use(unreadBody());
   app.use(requestId());
   app.use(requestTelemetry(telemetry, routeLabel(routes)));
   app.use(hostCheck(options.listenHost, options.allowedHosts));

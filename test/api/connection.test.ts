@@ -47,6 +47,30 @@ function waiting(said: readonly string[]) {
   return { script, begin, end };
 }
 
+test('an answer given before the body was read ends the connection and says so; the next request is not hurt', async (t) => {
+  const server = await start(t, { apiKey: 'key', maxBodyBytes: 1_000_000 });
+  server.model.script = says(['ok']);
+  const key = { authorization: 'Bearer key' };
+  const body = Buffer.alloc(2_000_000, 'a');
+  const refused = [
+    [401, { 'content-type': 'application/json' }],
+    [413, { ...key, 'content-type': 'application/json' }],
+    [415, { ...key, 'content-type': 'text/plain' }],
+  ] as const;
+  for (const [status, headers] of [...refused, ...refused]) {
+    const response = await fetch(server.listening.url + CHAT, { method: 'POST', headers, body });
+    assert.deepEqual([response.status, response.headers.get('connection')], [status, 'close']);
+    await response.text();
+    const next = await fetch(server.listening.url + CHAT, {
+      method: 'POST',
+      headers: { ...key, 'content-type': 'application/json' },
+      body: JSON.stringify(ask),
+    });
+    assert.deepEqual([next.status, next.headers.get('connection')], [200, 'keep-alive']);
+    await next.text();
+  }
+});
+
 test('a client that goes away stops the work: streamed or not, before and after the first token', async (t) => {
   const server = await start(t);
   for (const stream of [true, false]) {
