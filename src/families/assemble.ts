@@ -9,6 +9,7 @@ import { PlumblineError } from '../errors.js';
 import type { ActivationLaw } from '../engine/plan/builder.js';
 import { WeightTable } from '../engine/plan/weight-table.js';
 import type { StateLayout } from '../engine/state/layout.js';
+import { waitingStateBytes, type KeptStates } from '../engine/state/sequence-state.js';
 import { readMachineMemory } from '../weights/machine-memory.js';
 import { planMemory, requireFit, type MemoryPlan } from '../weights/memory-plan.js';
 import type { TensorRef } from '../weights/tensor.js';
@@ -43,8 +44,8 @@ export interface Assembly<Bound, Model> {
     readonly bound: Bound;
     readonly weights: WeightTable;
     readonly workspaceWords: number;
-    /** For states kept for later turns. */
-    readonly keptStateBytes: number;
+    /** States that are held beyond their requests. */
+    readonly kept: KeptStates;
     readonly release: () => void;
   }) => Model;
   /** Called when the model is closed, after its weights were freed. */
@@ -69,6 +70,7 @@ export async function assembleModel<Bound, Model>(
       contextTokens: contextLength,
       sequences: options.sequences,
       keptStateBytes: options.keptStateBytes,
+      waitingStateBytes: options.storesStates === true ? waitingStateBytes(layout, contextLength) : 0,
     },
     readMachineMemory(),
   );
@@ -83,8 +85,8 @@ export async function assembleModel<Bound, Model>(
       provided.free();
       assembly.release();
     };
-    const { keptStateBytes } = memory;
-    return { model: assembly.model({ bound, weights: table, workspaceWords, keptStateBytes, release }), memory };
+    const kept = { keptBytes: memory.keptStateBytes, waitingBytes: memory.waitingStateBytes };
+    return { model: assembly.model({ bound, weights: table, workspaceWords, kept, release }), memory };
   } catch (error) {
     table.free();
     provided.free();

@@ -33,6 +33,8 @@ export interface FamilyLoadOptions {
   readonly sequences: number;
   /** Bytes for states that are kept for later turns; `auto`: a share of what is left. Default 0. */
   readonly keptStateBytes?: number | 'auto' | undefined;
+  /** Whether states are written to a disk: some wait there. Default false. */
+  readonly storesStates?: boolean | undefined;
   /** Whether to load the draft head, where the checkpoint has one. */
   readonly draftHead?: boolean | undefined;
   /** Sees the memory plan before anything is loaded, also one that does not fit. */

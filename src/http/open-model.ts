@@ -87,6 +87,7 @@ export async function openModel(
       maxRows: Math.max(options.prefillChunk, options.parallel),
       sequences: options.parallel,
       keptStateBytes: keptStateBytes(options),
+      storesStates: options.sessions === 'on' && options.sessionDir !== undefined,
       onMemoryPlan: observer.onMemoryPlan,
       progress: observer.progress,
       signal: observer.signal,

@@ -80,7 +80,7 @@ export async function openSessions(
       close: async () => undefined,
     };
   }
-  const { fences, store } = await openStore(model, options, seams);
+  const { fences, store } = await openStore(model, memory.waitingStateBytes, options, seams);
   const bank = memory.keptStateBytes > 0 ? new Bank<SequenceState>(memory.keptStateBytes, fences) : undefined;
   const stamps = (['ar', 'mtp'] as const).map((lane) => stateIdentity.stamp(lane));
   const committed = new CommittedTurns({
@@ -163,6 +163,7 @@ export async function openSessions(
 
 async function openStore(
   { stateCodecs, stateIdentity }: LanguageModel,
+  waitingBytes: number,
   { sessionDir, sessionDiskMib, sessionMinFreeMib, sessionWriteMibS }: Options,
   { log, files = diskFilesWith(fastReader()) }: SessionSeams,
 ): Promise<{ readonly fences: Fences; readonly store: CheckpointStore<SequenceState> | undefined }> {
@@ -182,6 +183,7 @@ async function openStore(
         leastFreeBytes: sessionMinFreeMib * MIB,
         bytesPerSecond: sessionWriteMibS * MIB,
       },
+      waitingBytes,
       checksum: fastCrc32(),
       log,
     });

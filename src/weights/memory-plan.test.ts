@@ -156,3 +156,25 @@ test('sizes read as people write them', () => {
     '2.00 PiB',
   ]);
 });
+
+test('states that wait to be written have a line of their own, which no share for kept states takes', () => {
+  const demand: MemoryDemand = {
+    weightBytes: GIB,
+    gatheredBytes: 0,
+    stateFixedBytes: 0,
+    statePerTokenBytes: 1024,
+    workspaceBytes: 0,
+    contextTokens: 1024,
+    sequences: 1,
+    keptStateBytes: 'auto',
+  };
+  const machine = { totalBytes: 4 * GIB, availableBytes: 4 * GIB, cgroup: undefined };
+  const without = planMemory(demand, machine);
+  const plan = planMemory({ ...demand, waitingStateBytes: GIB }, machine);
+  assert.equal(plan.lines.find(({ name }) => name === 'sessions being saved')?.bytes, GIB);
+  assert.deepEqual([plan.waitingStateBytes, without.waitingStateBytes], [GIB, 0]);
+  assert.equal(without.keptStateBytes - plan.keptStateBytes, GIB / 4);
+  const tight = planMemory({ ...demand, waitingStateBytes: 3 * GIB, contextTokens: 2 ** 20 }, machine);
+  assert.match(tight.advice.join(), /no setting|would fit/);
+  assert.equal(tight.fits, false);
+});

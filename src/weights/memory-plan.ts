@@ -25,6 +25,8 @@ export interface MemoryDemand {
   readonly sequences: number;
   /** States kept for later turns; default 0. `auto`: a share of what is left, so that it never makes a model too large. */
   readonly keptStateBytes?: number | 'auto' | undefined;
+  /** States that wait to be written to a disk; default 0. */
+  readonly waitingStateBytes?: number | undefined;
 }
 
 /** Flags by which a user can lower a line, as the command line calls them. */
@@ -60,6 +62,8 @@ export interface MemoryPlan {
   readonly availableBytes: number;
   /** For states kept for later turns, `auto` settled. */
   readonly keptStateBytes: number;
+  /** For states that wait to be written. */
+  readonly waitingStateBytes: number;
   readonly machine: MachineMemory;
   readonly fits: boolean;
   /** What would make it fit, one advice a line; empty when it fits. */
@@ -71,7 +75,7 @@ export function planMemory(
   machine: MachineMemory,
   flags: MemoryFlags = DEFAULT_FLAGS,
 ): MemoryPlan {
-  const { contextTokens, sequences } = demand;
+  const { contextTokens, sequences, waitingStateBytes = 0 } = demand;
   const perSequence = demand.stateFixedBytes + contextTokens * demand.statePerTokenBytes;
   const lines: MemoryLine[] = [
     { name: 'weights', bytes: demand.weightBytes, counted: true },
@@ -84,6 +88,14 @@ export function planMemory(
     { name: 'workspace', bytes: demand.workspaceBytes, counted: true },
     { name: 'runtime', bytes: RUNTIME_BYTES, counted: true },
   ];
+  if (waitingStateBytes > 0) {
+    lines.push({
+      name: 'sessions being saved',
+      bytes: waitingStateBytes,
+      counted: true,
+      note: 'at most; with --session-dir',
+    });
+  }
   const availableBytes = availableMemory(machine);
   const sum = (): number => lines.reduce((total, { bytes, counted }) => total + (counted ? bytes : 0), 0);
   const { keptStateBytes: kept = 0 } = demand;
@@ -100,6 +112,7 @@ export function planMemory(
     neededBytes,
     availableBytes,
     keptStateBytes,
+    waitingStateBytes,
     machine,
     fits,
     advice: fits ? [] : adviceFor(demand, availableBytes, keptStateBytes, flags),
@@ -164,7 +177,8 @@ function availabilityNote({ totalBytes, availableBytes, cgroup }: MachineMemory)
 /** The largest context at this number of sequences, and the largest number at this context, that would fit. */
 function adviceFor(demand: MemoryDemand, available: number, kept: number, flags: MemoryFlags): string[] {
   const { contextTokens, sequences, stateFixedBytes, statePerTokenBytes } = demand;
-  const forStates = available - demand.weightBytes - demand.workspaceBytes - RUNTIME_BYTES - kept;
+  const held = demand.weightBytes + demand.workspaceBytes + (demand.waitingStateBytes ?? 0);
+  const forStates = available - held - RUNTIME_BYTES - kept;
   const advice: string[] = [];
   const perSequence = stateFixedBytes + contextTokens * statePerTokenBytes;
   const room = forStates + kept - sequences * perSequence;

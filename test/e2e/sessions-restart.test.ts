@@ -7,6 +7,7 @@ import type { GivenOptions } from '../../src/config.js';
 import type { SessionBlock } from '../../src/api/session-block.js';
 import type { CheckpointHeader } from '../../src/sessions/checkpoints/checkpoint-format.js';
 import { Tokenizer } from '../../src/tokens/tokenizer.js';
+import { ContainedServer } from '../support/contained-server.js';
 import { MODEL, withEmbeddedServer, type EmbeddedServer } from '../support/embedded-server.js';
 import { EMBEDDED_MODEL, temporaryFolder } from '../support/repository.js';
 
@@ -206,6 +207,42 @@ test('an imported session is known in a server that knows the name already', asy
   other.messages.splice(0, Infinity, ...talk.messages);
   const next = await other.turn(target, user('And fs.rm?'), { more: thinking });
   assert.deepEqual([next.cached, next.session.spliced_turns], [known.whole, 1], JSON.stringify(next.session));
+});
+
+test('without memory for sessions a disk that stands still delays nobody, holds what was planned, and loses no newest turn', async (t) => {
+  const folder = temporaryFolder(t, 'slow-disk');
+  const options = { sessionRamMib: 0, context: 256, parallel: 2 };
+  const server = await ContainedServer.open(options, folder);
+  t.after(() => server.close());
+  server.gate.shut();
+  const names = Array.from({ length: 14 }, (_, i) => `talk-${i}`);
+  const asked = (name: string) => [
+    { role: 'user' as const, content: `${name}. ${'What does fs.stat do? '.repeat(20)}` },
+  ];
+  const more = { max_tokens: 4 };
+  const texts = new Map<string, string>();
+  for (let i = 0; i < names.length; i += 2) {
+    const answers = names.slice(i, i + 2).map((name) => server.ask(name, asked(name), more));
+    for (const { status, session, text } of await Promise.all(answers)) {
+      texts.set(session!.id, text);
+      assert.deepEqual([status, session?.stored], [200, { ram: 'off', disk: 'queued' }]);
+    }
+  }
+  const told = server.server.health().models[0]!;
+  const planned = told.memory.plan.find(({ name }) => name === 'sessions being saved');
+  const { waiting, waiting_bytes: held = Infinity, not_stored: refused } = told.sessions.disk ?? {};
+  assert.ok(planned?.counted === true && held <= planned.bytes, `${held} bytes of ${planned?.bytes}`);
+  assert.ok(waiting! > 0 && waiting! <= 8, `${waiting} wait`);
+  assert.equal(refused?.queue_full, 13 - waiting!);
+  server.gate.open();
+  await server.flush();
+  assert.equal(server.sessions.store!.health().waiting_bytes, 0);
+  for (const name of names.slice(-2)) {
+    const answer = { role: 'assistant' as const, content: texts.get(name)! };
+    const next = [...asked(name), answer, { role: 'user' as const, content: 'And?' }];
+    const { cached, session, error } = await server.ask(name, next, more);
+    assert.deepEqual([session?.restore, cached > 0], ['restored', true], JSON.stringify(session ?? error));
+  }
 });
 
 /** One bit of the note of a checkpoint, which must have one. */

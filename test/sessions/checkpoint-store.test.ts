@@ -230,7 +230,7 @@ test('of a session only the newest waits, a dropped one is not written, and ever
   const store = await openStore(t, join(temporaryFolder(t, 'sessions'), 'store'), home, { mostWaiting: 3 });
   const outcomes = new Map<string, Promise<{ kind: string; reason?: string }>>();
   const put = (session: string, length: number): void => {
-    const capture = home.capture(idsOf(length, length));
+    const capture = home.capture(idsOf(length, session === 'a' ? 1 : length));
     outcomes.set(`${session}${length}`, saved(store, capture, { session }));
     release(capture);
   };

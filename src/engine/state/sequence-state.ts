@@ -7,6 +7,7 @@
  * length are never read through it.
  */
 import { PlumblineError } from '../../errors.js';
+import { MOST_WAITING } from '../../sessions/checkpoints/save-queue.js';
 import type { Holding } from '../../sessions/types.js';
 import type { SequenceState } from '../model.js';
 import type { StateLayout } from './layout.js';
@@ -114,28 +115,41 @@ export interface StateLimits {
   readonly pages: number;
 }
 
-/** Values that a writer may hold: what waits for it, and what it writes. */
-const WAITING_VALUES = 10;
+/** Values that are held beyond their requests. */
+export interface KeptStates {
+  /** For later turns, in slabs or in pages. */
+  readonly keptBytes: number;
+  /** For a writer: what waits for it, and what it writes. */
+  readonly waitingBytes: number;
+}
+
+/** Values that wait for a writer, the one that it writes, and one that has just come. */
+const WAITING_VALUES = MOST_WAITING + 2;
+
+/** Memory of states that wait to be written: so many recurrent parts, and the pages of one sequence that fills its context. */
+export function waitingStateBytes({ fixedBytes, pageBytes, pageTokens }: StateLayout, contextTokens: number): number {
+  return WAITING_VALUES * (fixedBytes + pageBytes) + Math.ceil(contextTokens / pageTokens) * pageBytes;
+}
 
 /**
  * What `sequences` running sequences of up to `contextTokens` need, each holding up to `values` values of its state at a
  * time: a fixed slab for each, the pages of one, and for every further one perhaps a copy of its last page. On top, what
- * `keptBytes` of values that are kept beyond their request may take, in slabs or in pages; and where values are kept, some
- * that wait to be written although they are kept no longer.
+ * values that are kept beyond their request may take.
  */
 export function stateLimits(
   layout: StateLayout,
   sequences: number,
   contextTokens: number,
   values: number,
-  keptBytes = 0,
+  { keptBytes, waitingBytes }: KeptStates = { keptBytes: 0, waitingBytes: 0 },
 ): StateLimits {
   const pages = Math.ceil(contextTokens / layout.pageTokens);
-  const waiting = keptBytes > 0 ? WAITING_VALUES : 0;
-  const kept = (bytes: number): number => Math.ceil(keptBytes / Math.max(bytes, 64));
+  const pieces = (bytes: number, slabBytes: number): number => Math.ceil(bytes / Math.max(slabBytes, 64));
+  const waiting = waitingBytes > 0 ? WAITING_VALUES : 0;
   return {
-    fixedSlabs: values * sequences + 1 + waiting + kept(layout.fixedBytes),
-    pages: sequences * (pages + values - 1) + waiting * pages + kept(layout.pageBytes),
+    fixedSlabs: values * sequences + 1 + waiting + pieces(keptBytes, layout.fixedBytes),
+    pages:
+      sequences * (pages + values - 1) + pieces(waitingBytes, layout.pageBytes) + pieces(keptBytes, layout.pageBytes),
   };
 }
 

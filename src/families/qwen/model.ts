@@ -6,7 +6,7 @@ import type { Speculation, StateCodecs } from '../../engine/model.js';
 import type { ActivationLaw, Plan } from '../../engine/plan/builder.js';
 import type { GatePolicy } from '../../engine/plan/phase.js';
 import type { WeightTable } from '../../engine/plan/weight-table.js';
-import { stateLimits } from '../../engine/state/sequence-state.js';
+import { stateLimits, type KeptStates } from '../../engine/state/sequence-state.js';
 import { PagedModel } from '../paged-model.js';
 import type { BoundQwen } from './bind.js';
 import type { QwenConfig } from './config-types.js';
@@ -34,7 +34,7 @@ export interface QwenModelOptions {
   /** Workspace of the largest plan. */
   readonly workspaceWords: number;
   /** For states that are kept for later turns. */
-  readonly keptStateBytes: number;
+  readonly kept: KeptStates;
   /** What else to give back on close. */
   readonly release: () => void;
 }
@@ -61,7 +61,7 @@ export class QwenModel extends PagedModel<QwenTrunk> {
     const trunk = new QwenTrunk({
       ...options,
       state,
-      limits: stateLimits(state.layout, sequences, contextLength, TRUNK_VALUES, options.keptStateBytes),
+      limits: stateLimits(state.layout, sequences, contextLength, TRUNK_VALUES, options.kept),
       plan,
     });
     const draft = config.family === 'qwen4_exp' && bound.mtp ? draftStateLayout(config, law) : undefined;
@@ -87,7 +87,7 @@ export class QwenModel extends PagedModel<QwenTrunk> {
         trunkState: state,
         layout,
         head,
-        limits: stateLimits(layout, sequences, contextLength, HEAD_VALUES, options.keptStateBytes),
+        limits: stateLimits(layout, sequences, contextLength, HEAD_VALUES, options.kept),
         maxRows,
         plan,
         key: { gatePolicy, law: law.name, floatLaw: backend.floatLaw },

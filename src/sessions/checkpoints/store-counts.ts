@@ -10,6 +10,8 @@ export interface StoreHealth {
   readonly bytes: number;
   readonly budget_bytes: number;
   readonly waiting: number;
+  /** Memory of the states that wait to be written or are being written. */
+  readonly waiting_bytes: number;
   readonly writing: boolean;
   readonly written: {
     readonly checkpoints: number;
@@ -107,6 +109,7 @@ export class StoreCounts {
     readonly bytes: number;
     readonly budget: DiskBudget;
     readonly waiting: number;
+    readonly waitingBytes: number;
     readonly writing: boolean;
     readonly scan: ScanReport;
     readonly sweptStaging: number;
@@ -120,6 +123,7 @@ export class StoreCounts {
       bytes: now.bytes,
       budget_bytes: now.budget.bytes,
       waiting: now.waiting,
+      waiting_bytes: now.waitingBytes,
       writing: now.writing,
       written: {
         checkpoints,

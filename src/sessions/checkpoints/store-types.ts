@@ -22,6 +22,8 @@ export interface CheckpointStoreOptions<S extends StateValue> {
   readonly now?: (() => number) | undefined;
   /** Most captures that wait to be written; default 8. */
   readonly mostWaiting?: number | undefined;
+  /** Most memory of states that wait to be written or are being written; default no limit. */
+  readonly waitingBytes?: number | undefined;
   readonly signal?: AbortSignal | undefined;
 }
 

@@ -16,7 +16,7 @@ import { Removals } from './removals.js';
 import { restore } from './restore.js';
 import { save, type NotStoredReason, type SaveOutcome } from './save.js';
 import type { SaveRequest } from './save-plan.js';
-import { SaveQueue, type SaveJob } from './save-queue.js';
+import { MOST_WAITING, SaveQueue, type SaveJob } from './save-queue.js';
 import { scan, type OtherFile, type ScanReport } from './scan.js';
 import { SegmentTable, type Segment } from './segment-table.js';
 import type { SessionFolder } from './session-folder.js';
@@ -26,9 +26,6 @@ import type { Candidate, CheckpointStoreOptions, DropCount, StoreMatch } from '.
 import { sessionsOf, type StoredSession } from './stored-sessions.js';
 
 export type { Candidate, CheckpointStoreOptions, DropCount, StoreMatch } from './store-types.js';
-
-/** Captures that a store may hold beside those of running requests: what waits, and the one being written. */
-export const MOST_WAITING = 8;
 
 export class CheckpointStore<S extends StateValue> {
   readonly folder: SessionFolder;
@@ -54,7 +51,8 @@ export class CheckpointStore<S extends StateValue> {
     this.#removals = new Removals(this.folder.files, options.log, () => this.#counts.removalFailed());
     this.#segments = new SegmentTable(({ id }) => void this.#removals.remove(this.folder.segmentPath(id)));
     this.#pace = new WritePace(options.budget.bytesPerSecond);
-    this.#queue = new SaveQueue(options.mostWaiting ?? MOST_WAITING, async (job) => this.#save(job));
+    const { mostWaiting: captures = MOST_WAITING, waitingBytes: bytes = Infinity } = options;
+    this.#queue = new SaveQueue({ captures, bytes }, async (job) => this.#save(job));
   }
 
   /**
@@ -262,6 +260,7 @@ export class CheckpointStore<S extends StateValue> {
       bytes: this.bytes,
       budget: this.#o.budget,
       waiting: this.#queue.waiting,
+      waitingBytes: this.#queue.heldBytes,
       writing: this.#queue.writing,
       scan: this.#report!,
       sweptStaging: this.folder.sweptStaging,
