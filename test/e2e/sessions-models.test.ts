@@ -133,7 +133,7 @@ test('one name is a session of each model; one is chosen by ?model=, and all are
   assert.deepEqual(await two.kept(), ['right one own', 'right one same']);
   assert.equal((await two.api('POST', SESSIONS, bytes)).status, 400, 'whose it shall be is not said');
   assert.equal((await two.api('POST', `${SESSIONS}?model=left`, bytes)).json.id, 'same');
-  assert.ok((await two.ask('left', 'same')).cached > 0);
+  assert.ok((await two.ask('left', 'same', cold)).cached > 0);
   assert.equal((await two.api('DELETE', `${SESSIONS}/same`)).status, 200);
   assert.deepEqual(await two.kept(), ['right one own']);
 });

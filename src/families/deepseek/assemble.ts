@@ -66,7 +66,7 @@ export function assembleDeepseek(
     stateValues: STATE_VALUES,
     contextLength,
     derivedBytes: derivedBytes(config, weights, contextLength),
-    model: ({ bound, weights: table, workspaceWords, keptStateBytes, release: releaseAll }) =>
+    model: ({ bound, weights: table, workspaceWords, kept, release: releaseAll }) =>
       new PagedModel(
         {
           family: config.family,
@@ -91,7 +91,7 @@ export function assembleDeepseek(
           gatePolicy,
           weights: table,
           layout,
-          limits: stateLimits(layout, sequences, contextLength, STATE_VALUES, keptStateBytes),
+          limits: stateLimits(layout, sequences, contextLength, STATE_VALUES, kept),
           maxRows,
           workspaceWords,
           lowering: () => 'standalone',

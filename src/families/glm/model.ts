@@ -5,7 +5,7 @@ import type { Backend } from '../../engine/backends/backend.js';
 import type { ActivationLaw } from '../../engine/plan/builder.js';
 import type { GatePolicy } from '../../engine/plan/phase.js';
 import type { WeightTable } from '../../engine/plan/weight-table.js';
-import { stateLimits } from '../../engine/state/sequence-state.js';
+import { stateLimits, type KeptStates } from '../../engine/state/sequence-state.js';
 import { PagedModel } from '../paged-model.js';
 import { PagedTrunk } from '../paged-trunk.js';
 import type { BoundGlm } from './bind.js';
@@ -32,7 +32,7 @@ export interface GlmModelOptions {
   /** Workspace of the largest plan. */
   readonly workspaceWords: number;
   /** For states that are kept for later turns. */
-  readonly keptStateBytes: number;
+  readonly kept: KeptStates;
   /** What else to give back on close. */
   readonly release: () => void;
 }
@@ -51,7 +51,7 @@ export class GlmModel extends PagedModel<PagedTrunk> {
     const trunk = new PagedTrunk({
       ...options,
       layout,
-      limits: stateLimits(layout, sequences, contextLength, GLM_STATE_VALUES, options.keptStateBytes),
+      limits: stateLimits(layout, sequences, contextLength, GLM_STATE_VALUES, options.kept),
       shape: {
         vocabSize: config.vocabSize,
         hiddenSize: config.hiddenSize,
