@@ -138,6 +138,33 @@ test('a page that is written over after it was stored is stored again', async (t
   release(back);
 });
 
+test('what is stored again takes the place of what says the same, and of nothing else', async (t) => {
+  const path = join(temporaryFolder(t, 'sessions'), 'store');
+  const home = new StateHome();
+  const store = await openStore(t, path, home);
+  const ids = idsOf(21);
+  const files = (): number => readdirSync(store.folder.checkpoints).length;
+  await keep(store, home, ids.slice(0, 20));
+  const letGo = store.hold(matched(store, ids));
+  const said = await keep(store, home, ids.slice(0, 20));
+  assert.equal(store.entries().length, 2, 'somebody waits for the older one');
+  letGo();
+  await keep(store, home, ids.slice(0, 20));
+  await store.sweep();
+  assert.deepEqual([store.entries().length, files()], [1, 1]);
+  await keep(store, home, ids.slice(0, 20), { session: 'other' });
+  await keep(store, home, ids.slice(0, 20), { lane: 'mtp' });
+  await keep(store, home, ids.slice(0, 20), { kind: 'prompt' });
+  await keep(store, home, ids.slice(0, 19));
+  const grown = [{ session: 'grown from', epoch: 0 }, ...store.entries('one')[0]!.lineage];
+  await keep(store, home, ids.slice(0, 20), { lineage: grown });
+  await store.sweep();
+  assert.deepEqual([store.entries().length, files()], [6, 6]);
+  const back = await restored(store, ids);
+  assert.deepEqual(contents(back), said);
+  release(back);
+});
+
 test('a stamp that differs never matches, and the reason is told', async (t) => {
   const home = new StateHome();
   const store = await openStore(t, join(temporaryFolder(t, 'sessions'), 'store'), home);

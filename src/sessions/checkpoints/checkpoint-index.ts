@@ -142,6 +142,25 @@ export class CheckpointIndex {
     entry.lastUse = ++this.#clock;
   }
 
+  /** Other entries that say the same: of the same session, kind, stamp, lineage and tokens. */
+  sameAs(entry: IndexEntry): readonly IndexEntry[] {
+    const { session, kind, length } = entry;
+    const lineage = JSON.stringify(entry.lineage);
+    const tokens = entry.tokensOf('trunk');
+    const candidates =
+      this.#bucketOf(entry)
+        .lengths.get(length)
+        ?.get(this.#hashes.get(entry.id) ?? -1) ?? [];
+    return candidates.filter(
+      (other) =>
+        other !== entry &&
+        other.session === session &&
+        other.kind === kind &&
+        JSON.stringify(other.lineage) === lineage &&
+        startsWith(tokens, other.tokensOf('trunk')),
+    );
+  }
+
   /**
    * The longest checkpoint of a compatible stamp whose tokens `tokens` begins with, at least one token being left over; of
    * equal ones the newest. Without one, why those that have the tokens cannot be used: the reason that is nearest to a match.

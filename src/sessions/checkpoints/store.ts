@@ -288,7 +288,7 @@ export class CheckpointStore<S extends StateValue> {
   }
 
   async #save({ request, revoked }: SaveJob<S>): Promise<SaveOutcome> {
-    return save(request, {
+    const outcome = await save(request, {
       folder: this.folder,
       codecs: this.#o.codecs,
       segments: this.#segments,
@@ -302,6 +302,11 @@ export class CheckpointStore<S extends StateValue> {
       signal: this.#stop.signal,
       revoked,
     });
+    if (outcome.kind === 'stored') {
+      // The same turn, computed again.
+      for (const older of this.#index.sameAs(outcome.entry)) if (older.users === 0) void this.#drop(older);
+    }
+    return outcome;
   }
 
   #makeRoom(bytes: number, reused: readonly Segment[]): Promise<NotStoredReason | undefined> {
