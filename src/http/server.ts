@@ -115,6 +115,7 @@ function liveOf(models: readonly OpenedModel[]): LiveFigures {
     running: total(({ running }) => running),
     waiting: total(({ waiting }) => waiting),
     ...(contained.length > 0 && { containment: sumOf(contained) }),
+    sessions: figures.flatMap(({ sessions = [] }) => sessions),
   };
 }
 
