@@ -27,6 +27,7 @@ import type { DeclinedPath, ModelHealth } from './health.js';
 import type { ModelSpec } from './model-specs.js';
 import { openSessions, type OpenedSessions, type SessionSeams } from './open-sessions.js';
 import { packageVersion } from './package-info.js';
+import { sessionFigures } from './session-figures.js';
 import { declinedSpeculation, hookedClosing, samplerOf, speculationSettings, type RowHook } from './request-sampler.js';
 
 /** Told while a model opens, so that a terminal or a log can show it. */
@@ -125,7 +126,8 @@ export async function openModel(
       health: () => modelHealth(loaded, backend, chat, scheduler, sessions, options),
       live: () => {
         const { running, queued } = scheduler.stats();
-        return { running, waiting: queued, containment: sessions.figures() };
+        const figures = sessionFigures(loaded.model.id, sessions.health());
+        return { running, waiting: queued, containment: sessions.figures(), sessions: figures && [figures] };
       },
       isBroken: () => scheduler.stats().mode === 'broken',
       close: async (drainMs) => {

@@ -5,13 +5,12 @@
  * fails does not disturb the others; a stop first ends the answers, then the models, then returns; a failed start leaves
  * nothing open.
  */
-import { join } from 'node:path';
 import { resolveOptions, type GivenOptions, type Options } from '../config.js';
 import { createLog, type Log } from '../observe/log.js';
 import type { ContainmentFigures, LiveFigures } from '../observe/metrics.js';
 import { Telemetry } from '../observe/telemetry.js';
 import { allSessions } from '../sessions/all-sessions.js';
-import { modelFolderName } from '../sessions/checkpoints/session-folder.js';
+import { ownSessionFolder } from '../sessions/checkpoints/session-folder.js';
 import type { ContainmentReceipt } from '../sessions/containment/receipts.js';
 import { createApp } from './app.js';
 import type { HttpOptions } from './context.js';
@@ -105,7 +104,7 @@ export async function startServer(
 function withOwnFolder(options: Options, { id }: ModelSpec, { length }: readonly ModelSpec[]): Options {
   const { sessionDir } = options;
   if (sessionDir === undefined || length === 1) return options;
-  return { ...options, sessionDir: join(sessionDir, modelFolderName(id)) };
+  return { ...options, sessionDir: ownSessionFolder(sessionDir, id) };
 }
 
 function liveOf(models: readonly OpenedModel[]): LiveFigures {
@@ -116,6 +115,7 @@ function liveOf(models: readonly OpenedModel[]): LiveFigures {
     running: total(({ running }) => running),
     waiting: total(({ waiting }) => waiting),
     ...(contained.length > 0 && { containment: sumOf(contained) }),
+    sessions: figures.flatMap(({ sessions = [] }) => sessions),
   };
 }
 

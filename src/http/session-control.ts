@@ -51,21 +51,19 @@ export async function openSessionControl({ url, sessionDir, model, apiKey }: Ses
   if (sessionDir === undefined) {
     throw new PlumblineError('invalid_option', 'give --session-dir, or --url of a running server');
   }
-  const folder = folderOf(sessionDir, model);
-  const owner = readLockOwner(diskFiles, folder);
-  if (owner?.address !== undefined && isAlive(owner)) return new ServerSessions(owner.address, model, apiKey);
-  return openFolder(folder);
-}
-
-/** Of several models each has a folder of its own in the one that was given. */
-function folderOf(sessionDir: string, model: string | undefined): string {
   const models = modelSessionFolders(diskFiles, sessionDir);
-  if (models.length === 0) return sessionDir;
-  const found = models.find(({ name }) => model !== undefined && name === modelFolderName(model));
-  if (found !== undefined) return found.path;
+  const own = model === undefined ? undefined : models.find(({ name }) => name === modelFolderName(model));
+  const folders = models.length === 0 ? [sessionDir] : own ? [own.path] : models.map(({ path }) => path);
+  for (const folder of folders) {
+    const owner = readLockOwner(diskFiles, folder);
+    // One server has the folders of all its models, and knows which of them it has.
+    if (owner?.address !== undefined && isAlive(owner)) return new ServerSessions(owner.address, model, apiKey);
+  }
+  if (models.length === 0) return openFolder(sessionDir);
+  if (own !== undefined) return openFolder(own.path);
   throw new PlumblineError(
     'invalid_option',
-    `the session folder has those of several models; say whose are meant with --of: ${models.map(({ name }) => decodeURIComponent(name)).join(', ')}`,
+    `the session folder has those of several models; say whose are meant with --of: ${models.map(({ model }) => model).join(', ')}`,
   );
 }
 
@@ -104,7 +102,7 @@ class ServerSessions implements SessionControl {
   }
 
   async list(): Promise<readonly SessionJson[]> {
-    return ((await this.#json('GET', '')) as SessionListJson).data;
+    return ((await this.#json('GET', this.#query)) as SessionListJson).data;
   }
 
   async show(id: string): Promise<SessionJson> {
@@ -116,7 +114,7 @@ class ServerSessions implements SessionControl {
   }
 
   async collect(): Promise<{ readonly files: number; readonly owed: number }> {
-    return (await this.#json('POST', ':collect')) as { files: number; owed: number };
+    return (await this.#json('POST', `:collect${this.#query}`)) as { files: number; owed: number };
   }
 
   async exportSession(id: string): Promise<AsyncIterable<Uint8Array>> {

@@ -30,7 +30,7 @@ export function sessionRoutes(sessions: KeptSessions | undefined): readonly Rout
       method: 'GET',
       path: '/v1/plumbline/sessions',
       summary: 'the sessions that are kept',
-      handler: (c) => c.json(sessionListJson(admin().list())),
+      handler: (c) => c.json(sessionListJson(admin().list(modelOf(c)))),
     },
     {
       method: 'GET',
@@ -50,7 +50,7 @@ export function sessionRoutes(sessions: KeptSessions | undefined): readonly Rout
       summary: 'drop every session',
       handler: async (c) => {
         const deleted: DeletedSessionJson[] = [];
-        for (const { session, model } of admin().list()) {
+        for (const { session, model } of admin().list(modelOf(c))) {
           deleted.push(deletedSessionJson(session, await admin().remove(session, model)));
         }
         return c.json({ object: 'list', data: deleted });
@@ -62,10 +62,8 @@ export function sessionRoutes(sessions: KeptSessions | undefined): readonly Rout
       summary: 'take in the file of an exported session',
       handler: async (c) => {
         const importer = admin();
-        if (c.req.header('content-type') !== SESSION_FILE_TYPE || c.req.raw.body === null) {
-          throw new PlumblineError('unsupported_media_type', `send the file as 'content-type: ${SESSION_FILE_TYPE}'`);
-        }
-        const { session, bytes } = await importer.importSession(c.req.raw.body, modelOf(c));
+        if (c.req.header('content-type') !== SESSION_FILE_TYPE) throw noFile();
+        const { session, bytes } = await importer.importSession(bodyOf(c.req.raw), modelOf(c));
         return c.json({ id: session, object: 'plumbline.session.imported', bytes });
       },
     },
@@ -96,10 +94,19 @@ export function sessionRoutes(sessions: KeptSessions | undefined): readonly Rout
       method: 'POST',
       path: '/v1/plumbline/sessions:collect',
       summary: 'sweep the session folder',
-      handler: async (c) => c.json({ object: 'plumbline.sessions.collected', ...(await admin().collect()) }),
+      handler: async (c) => c.json({ object: 'plumbline.sessions.collected', ...(await admin().collect(modelOf(c))) }),
     },
   ];
 }
+
+/** The body is not touched before it is read: a connection whose body was begun and left cannot be used again. */
+async function* bodyOf(request: Request): AsyncGenerator<Uint8Array> {
+  if (request.body === null) throw noFile();
+  yield* request.body;
+}
+
+const noFile = (): PlumblineError =>
+  new PlumblineError('unsupported_media_type', `send the file as 'content-type: ${SESSION_FILE_TYPE}'`);
 
 function idOf(c: Context<HttpEnv>): string {
   return c.req.param('id') ?? '';

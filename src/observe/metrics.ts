@@ -5,6 +5,7 @@
  */
 import { Counter, Gauge, Histogram, Registry } from 'prom-client';
 import type { LogitsCensus } from '../errors.js';
+import { registerSessionMetrics, type SessionFigures } from './session-metrics.js';
 
 const LATENCY_BUCKETS_S = [0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300];
 const TOKEN_BUCKETS_S = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1];
@@ -15,6 +16,8 @@ export interface LiveFigures {
   readonly waiting: number;
   /** Absent while no sessions are kept. */
   readonly containment?: ContainmentFigures | undefined;
+  /** One for each model that keeps sessions. */
+  readonly sessions?: readonly SessionFigures[] | undefined;
 }
 
 /** Sums since the start, but for the last. */
@@ -94,6 +97,7 @@ export class Metrics {
   /** @param live asked at every scrape. */
   constructor(live: () => LiveFigures) {
     this.#countContainments(live);
+    registerSessionMetrics(this.#registry, () => live().sessions ?? []);
     const queue = new Gauge({
       name: 'plumbline_requests',
       help: 'Requests that run or wait now',

@@ -68,16 +68,19 @@ export interface SessionDetails extends SessionSummary {
 
 export type Removal = Pick<PurgeOutcome, 'dropped' | 'errors'>;
 
-/** The kept sessions of one model, or of all that a server has. `model` tells which, where several keep the same id. */
+/**
+ * The kept sessions of one model, or of all that a server has. `model` tells which; a name that no model has is
+ * `invalid_request`, and so is its absence where several keep the same id and only one can be meant.
+ */
 export interface KeptSessions {
-  /** Every session of which anything is kept or that must start cold, by id. */
-  list(): readonly SessionSummary[];
+  /** Every session of which anything is kept or that must start cold, by model and id. */
+  list(model?: string): readonly SessionSummary[];
   /** @throws session_not_found */
   show(session: string, model?: string): SessionDetails;
   /** Takes everything of a session away. @throws session_not_found */
   remove(session: string, model?: string): Promise<Removal>;
   /** Sweeps: what is fenced, what could not be taken away before. @returns files that went, drops still owed */
-  collect(): Promise<{ readonly files: number; readonly owed: number }>;
+  collect(model?: string): Promise<{ readonly files: number; readonly owed: number }>;
   /** @throws sessions_off, session_not_found */
   exportSession(session: string, model?: string): Promise<AsyncIterable<Uint8Array>>;
   /** @throws sessions_off, session_file_invalid, and what the disk throws */

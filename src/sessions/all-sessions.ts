@@ -23,8 +23,8 @@ export function allSessions(admins: readonly SessionAdmin[]): KeptSessions | und
 class AllSessions implements KeptSessions {
   constructor(private readonly admins: readonly SessionAdmin[]) {}
 
-  list(): readonly SessionSummary[] {
-    return this.admins.flatMap((admin) => admin.list());
+  list(model?: string): readonly SessionSummary[] {
+    return this.#ofModel(model).flatMap((admin) => admin.list());
   }
 
   show(session: string, model?: string): SessionDetails {
@@ -39,8 +39,8 @@ class AllSessions implements KeptSessions {
     };
   }
 
-  async collect(): Promise<{ readonly files: number; readonly owed: number }> {
-    const swept = await Promise.all(this.admins.map(async (admin) => admin.collect()));
+  async collect(model?: string): Promise<{ readonly files: number; readonly owed: number }> {
+    const swept = await Promise.all(this.#ofModel(model).map(async (admin) => admin.collect()));
     return {
       files: swept.reduce((sum, { files }) => sum + files, 0),
       owed: swept.reduce((sum, { owed }) => sum + owed, 0),
@@ -77,9 +77,13 @@ class AllSessions implements KeptSessions {
 
   #one([first, second]: readonly SessionAdmin[]): SessionAdmin {
     if (first !== undefined && second === undefined) return first;
-    throw new PlumblineError('invalid_request', `say which model is meant with ?model=; ${this.#names()}`, {
-      param: 'model',
-    });
+    throw new PlumblineError(
+      'invalid_request',
+      `say which model is meant (?model=, or --of of the command); ${this.#names()}`,
+      {
+        param: 'model',
+      },
+    );
   }
 
   #names(): string {

@@ -155,3 +155,35 @@ test('health tells what is kept', async (t) => {
   assert.equal(mode, 'on');
   assert.ok(ram.entries > 0 && ram.restored >= 2 && ram.used_bytes > 0);
 });
+
+test('metrics tell by model what is held, restored, refused, evicted and written, as health does', async (t) => {
+  const server = await open(t, {
+    sessionDir: temporaryFolder(t, 'e2e-metrics'),
+    sessionMinFreeMib: 0,
+    sessionRamMib: 8,
+  });
+  for (const name of ['a', 'b', 'c', 'd']) await converse(server, {}, { 'x-session-id': name });
+  const { sessions } = server.models[0]!;
+  await sessions.store!.flush(10_000);
+  const text = await (await fetch(`${server.url}/metrics`)).text();
+  const value = (name: string, ...labels: string[]): number => {
+    const line = text
+      .split('\n')
+      .find((row) => row.startsWith(`${name}{`) && labels.every((label) => row.includes(label)));
+    assert.ok(line !== undefined && line.includes(`model="${MODEL}"`), `${name} ${labels.join()}`);
+    return Number(line.split(' ').at(-1));
+  };
+  const { ram, disk, restores } = sessions.health();
+  const told = (name: string, ...labels: string[]): number => value(`plumbline_session_${name}`, ...labels);
+  assert.equal(told('bytes', 'place="ram"'), ram!.used_bytes);
+  assert.equal(told('budget_bytes', 'place="ram"'), 8 * 2 ** 20);
+  assert.equal(told('bytes', 'place="disk"'), disk!.bytes);
+  assert.equal(told('bytes', 'place="queue"'), 0);
+  assert.equal(told('entries', 'place="disk"'), disk!.checkpoints);
+  assert.equal(told('restores_total', 'outcome="ram"'), restores!['ram']);
+  assert.equal(told('evictions_total', 'place="ram"'), ram!.evicted);
+  assert.equal(told('evictions_total', 'place="disk"'), 0);
+  assert.equal(told('refused_total', 'place="ram"', 'reason="no_room"'), ram!.refused_no_room);
+  assert.equal(told('written_bytes_total', 'kind="fixed"'), disk!.written.fixed_bytes);
+  assert.ok(ram!.evicted > 0 && restores!['ram']! > 0 && disk!.written.fixed_bytes > 0);
+});

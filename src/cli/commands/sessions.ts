@@ -66,8 +66,7 @@ function withControl(act: Act) {
 
 const list: Act = async (control, _, say) => {
   const sessions = await control.list();
-  const rows = sessions.map(rowOf);
-  say(rows.length === 0 ? ['no sessions are kept'] : table([HEAD, ...rows]), { data: sessions });
+  say(sessions.length === 0 ? ['no sessions are kept'] : sessionTable(sessions), { data: sessions });
 };
 
 const show: Act = async (control, [id], say) => {
@@ -75,14 +74,15 @@ const show: Act = async (control, [id], say) => {
   const checkpoints = (session.checkpoints ?? []).map(({ kind, lane, tokens, bytes, written_at }) => {
     return ['', kind, lane, `${tokens} tokens`, mebibytes(bytes), written_at];
   });
-  say([...table([HEAD, rowOf(session)]), ...table(checkpoints)], session);
+  say([...sessionTable([session]), ...table(checkpoints)], session);
 };
 
 const remove: Act = async (control, ids, say, { all }) => {
   if ((ids.length === 0) !== (all === true)) {
     throw new PlumblineError('invalid_option', 'name the sessions to drop, or give --all, not both');
   }
-  const chosen = all === true ? (await control.list()).map(({ id }) => id) : ids;
+  // Several models may keep the same id; all that are meant lose it at once.
+  const chosen = all === true ? [...new Set((await control.list()).map(({ id }) => id))] : ids;
   for (const id of chosen) {
     const deleted = await control.remove(id);
     const { resident = 0, prefix = 0, checkpoints = 0 } = deleted.dropped;
@@ -127,6 +127,13 @@ async function failedFile(thrown: unknown, path: string, tidy?: () => Promise<vo
 }
 
 const HEAD = ['SESSION', 'STATE', 'IN MEMORY', 'ON DISK', 'WRITTEN'];
+
+/** With the names of the models where there are several. */
+function sessionTable(sessions: readonly SessionJson[]): string[] {
+  const rows = [HEAD, ...sessions.map(rowOf)];
+  if (new Set(sessions.map(({ model }) => model)).size < 2) return table(rows);
+  return table(rows.map((row, i) => [i === 0 ? 'MODEL' : shown(sessions[i - 1]!.model ?? ''), ...row]));
+}
 
 function rowOf({ id, state, resident, stored }: SessionJson): string[] {
   return [

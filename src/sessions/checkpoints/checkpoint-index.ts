@@ -21,7 +21,7 @@ export class IndexEntry {
   lastUse = 0;
   /** Restores under way or expected; an entry in use is not evicted. */
   users = 0;
-  /** The longest entry of the same session and stamp whose tokens this one begins with, if it was there first. */
+  /** The longest entry of the same session and stamp whose tokens this one begins with or has, if it was there first. */
   ancestor: IndexEntry | undefined;
   readonly descendants = new Set<IndexEntry>();
 
@@ -31,7 +31,7 @@ export class IndexEntry {
     this.segments = segments;
   }
 
-  /** Whether a longer entry of the same session and stamp begins with the tokens of this one. */
+  /** Whether a later entry of the same session and stamp begins with the tokens of this one. */
   get superseded(): boolean {
     return this.descendants.size > 0;
   }
@@ -204,7 +204,7 @@ function ancestorAmong(
 ): IndexEntry | undefined {
   let longest: IndexEntry | undefined;
   for (const [candidate, byHash] of lengths) {
-    if (candidate >= length || candidate <= (longest?.length ?? 0)) continue;
+    if (candidate > length || candidate <= (longest?.length ?? 0)) continue;
     longest = byHash.get(hashes[candidate]!)?.find((entry) => entry.session === session) ?? longest;
   }
   return longest;

@@ -48,9 +48,11 @@ export class SessionFolder {
       files.makeFolder(path);
       const names = files.names(path).filter((name) => !name.startsWith(LOCK_NAME));
       if (names.length > 0 && !names.includes(MARKER)) {
+        const what =
+          modelSessionFolders(files, path).length > 0 ? 'the folders of several models' : 'files of something else';
         throw new PlumblineError(
           'session_store_unusable',
-          'the session folder holds files of something else; give a folder that is empty or does not exist',
+          `the session folder holds ${what}; give a folder that is empty or does not exist, or one that is a single model's`,
           { param: '--session-dir' },
         );
       }
@@ -117,6 +119,19 @@ function unusable(thrown: unknown): unknown {
   });
 }
 
+/**
+ * The folder of one of several models in the one that was given.
+ * @throws session_store_unusable when that is a folder of one model itself
+ */
+export function ownSessionFolder(path: string, model: string, files: FileLayer = diskFiles): string {
+  if (!namesIn(files, path).includes(MARKER)) return join(path, modelFolderName(model));
+  throw new PlumblineError(
+    'session_store_unusable',
+    'the session folder is that of one model, and several are served; give one for all of them',
+    { param: '--session-dir' },
+  );
+}
+
 /** The name of a model's own folder where several models keep theirs in one. */
 export function modelFolderName(model: string): string {
   return encodeURIComponent(model).replace(/^\.+/, (dots) => '%2E'.repeat(dots.length));
@@ -126,13 +141,21 @@ export function modelFolderName(model: string): string {
 export function modelSessionFolders(
   files: FileLayer,
   path: string,
-): readonly { readonly name: string; readonly path: string }[] {
+): readonly { readonly name: string; readonly model: string; readonly path: string }[] {
   const names = namesIn(files, path);
   if (names.includes(MARKER)) return [];
   return names.sort().flatMap((name) => {
     const inner = join(path, name);
-    return namesIn(files, inner).includes(MARKER) ? [{ name, path: inner }] : [];
+    return namesIn(files, inner).includes(MARKER) ? [{ name, model: modelOf(name), path: inner }] : [];
   });
+}
+
+function modelOf(folderName: string): string {
+  try {
+    return decodeURIComponent(folderName);
+  } catch {
+    return folderName; // not named by plumbline
+  }
 }
 
 function namesIn(files: FileLayer, path: string): string[] {
