@@ -9,6 +9,7 @@ import type { SpeculationReport } from '../generate/sequence.js';
 import type { LogitsWarning } from '../sample/row-watch.js';
 import type { SamplingGuide } from '../sample/sampler.js';
 import type { AcceptanceLaw } from '../sample/speculation.js';
+import type { MatchedBy } from '../sessions/text-prefixes.js';
 import type { RestoreReason } from '../sessions/types.js';
 
 /** Sampling fields that a request may leave open; `undefined` takes the next default in line. */
@@ -55,6 +56,8 @@ export interface SessionWish {
   readonly splicedTurns?: number | undefined;
   /** Why the latest earlier answer does not. */
   readonly spliceDeclined?: string | undefined;
+  /** So many tokens that the prompt begins with are those of a state which was found by its text. */
+  readonly prefix?: { readonly tokens: number; readonly by: Exclude<MatchedBy, 'tokens'> } | undefined;
 }
 
 /** What a request's session came to. */
@@ -65,6 +68,8 @@ export interface SessionReport {
     | { readonly kind: 'restored'; readonly from: 'ram' | 'disk' }
     | { readonly kind: 'no-match' | 'rejected'; readonly reason: RestoreReason };
   readonly reusedTokens: number;
+  /** What the state was known by; with one that was restored. */
+  readonly matchedBy?: MatchedBy | undefined;
   readonly splicedTurns: number;
   readonly spliceDeclined?: string | undefined;
   /** Whether the whole turn is kept for the next one; otherwise why not. */

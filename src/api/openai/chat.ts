@@ -23,9 +23,9 @@ export function prepareChat(body: unknown, context: RequestContext): PreparedGen
   const { readsThinking = false } = model.chat;
   const thinking = readsThinking ? thinkingWish(parsed.thinkingFields) : undefined;
   const name = sessionWish(context.sessionId, parsed.promptCacheKey);
-  const prepared = model.chat.prepare({ ...parsed, thinking }, name.id);
-  const { promptTokens, stablePrefix, splicedTurns, spliceDeclined } = prepared;
-  const session = { ...name, stablePrefix, splicedTurns, spliceDeclined };
+  const prepared = model.chat.prepare({ ...parsed, thinking }, name.id, parsed.maxTokens);
+  const { promptTokens, stablePrefix, splicedTurns, spliceDeclined, prefix } = prepared;
+  const session = { ...name, stablePrefix, splicedTurns, spliceDeclined, prefix };
   const request = planGeneration(model, { ...parsed, session }, promptTokens, 'messages', context, prepared);
   const ignored = readsThinking ? parsed.ignored : [...parsed.ignored, ...givenThinkingFields(parsed.thinkingFields)];
   return {
