@@ -6,6 +6,7 @@
  * so that an HTTP status can still say it.
  */
 import type { PreparedChat } from '../chat/chat-format.js';
+import type { KnownText } from '../chat/known-text.js';
 import type { AnswerPart, Conversation } from '../chat/conversation.js';
 import type { SamplingRules } from '../sample/sampling-rules.js';
 import type { GenerationEvent, GenerationRequest, TextSink } from '../schedule/request.js';
@@ -32,6 +33,11 @@ export interface ServedModel {
   readonly build: BuildInfo;
   /** Ids of a text that a client wrote as a plain prompt. Throws `context_length_exceeded` for one that cannot fit. */
   encode(text: string): readonly number[];
+  /**
+   * A prompt whose text begins with one whose state is kept, with the tokens that are kept; undefined: none is known, or the
+   * model's states are known by tokens alone.
+   */
+  knownText?(prompt: readonly number[], session?: string, answerTokens?: number): KnownText | undefined;
   /** Bytes of an id; undefined for ids without a token. */
   tokenBytes(id: number): Uint8Array | undefined;
   /** The text side of one generation: detokeniser and stop strings. */
@@ -57,8 +63,9 @@ export interface ConversationFormat {
   /**
    * Prompt ids of a conversation and the reader of the answer to it. Throws `chat_template_error`, `context_length_exceeded`.
    * @param session as the client names it; earlier answers of it come back with the tokens that were generated
+   * @param answerTokens that are asked for, so that tokens which come back leave room for them
    */
-  prepare(conversation: Conversation, session?: string): PreparedConversation;
+  prepare(conversation: Conversation, session?: string, answerTokens?: number): PreparedConversation;
   /** Whether it reads the thinking fields of a request (`reasoning_effort`, `thinking`, `think`); if not, they are ignored. */
   readonly readsThinking?: boolean | undefined;
 }

@@ -11,6 +11,8 @@ export interface SessionBlock {
   /** Why nothing was. */
   readonly reason: string | null;
   readonly reused_tokens: number;
+  /** What the state was known by: its tokens, its text, or its text without what the client was not shown. */
+  readonly matched_by: 'tokens' | 'text' | 'visible_text' | null;
   /** Earlier answers that stand in the prompt with the tokens that were generated. */
   readonly spliced_turns: number;
   /** Why the latest earlier answer does not. */
@@ -29,6 +31,7 @@ export function sessionBlock(report: SessionReport | undefined): SessionBlock | 
     from: restore.kind === 'restored' ? restore.from : null,
     reason: restore.kind === 'restored' ? null : restore.reason,
     reused_tokens: report.reusedTokens,
+    matched_by: report.matchedBy ?? null,
     spliced_turns: report.splicedTurns,
     splice_declined: report.spliceDeclined ?? null,
     stored: report.stored,

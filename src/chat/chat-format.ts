@@ -9,6 +9,7 @@
  */
 import { createHash, randomUUID } from 'node:crypto';
 import type { AnswerGuide } from '../schedule/request.js';
+import type { TextPrefixes } from '../sessions/text-prefixes.js';
 import type { Tokenizer } from '../tokens/tokenizer.js';
 import { AnswerReader, THINK_AND_TOOL_CALL_TAGS, type AnswerMarkers } from './answer-reader.js';
 import { BlockAnswerReader } from './block-answer-reader.js';
@@ -16,6 +17,7 @@ import { BlockGuide } from './block-guide.js';
 import type { Conversation } from './conversation.js';
 import type { AnswerPartReader, ChatDialect, ThinkingMode } from './dialects/dialect.js';
 import type { CommittedTurns, GivenAnswer, SpliceDeclined } from './history-splice.js';
+import { fromKnownText, type KnownText } from './known-text.js';
 import { spliceAnswer, stablePart, type TurnEndToken } from './prompt-splice.js';
 import { PlumblineError } from '../errors.js';
 import { ChatTemplate, readTemplateSources, type ChatTemplateOptions } from './template.js';
@@ -31,6 +33,8 @@ export interface PreparedChat {
   /** Earlier answers that stand in the prompt with the tokens that were generated, and why the latest does not. */
   readonly splicedTurns: number;
   readonly spliceDeclined?: SpliceDeclined | undefined;
+  /** Whether the prompt begins with stored tokens that were found by their text. */
+  readonly prefix?: KnownText['prefix'] | undefined;
   /** Remembers the answer, so that it can be put back. Does nothing for a conversation without a session's name. */
   remember(answer: GivenAnswer, turnTokens: Int32Array): void;
   /** What a store is to keep beside the turn, so that the answer can be put back after a restart; of a named session. */
@@ -48,6 +52,10 @@ export interface ChatMemory {
   readonly session: string | undefined;
   readonly committed: CommittedTurns;
   readonly turnEnds: readonly TurnEndToken[];
+  /** Present where kept states are known by their text. */
+  readonly texts?: TextPrefixes | undefined;
+  /** Tokens that the answer needs; default 1. */
+  readonly answerTokens?: number | undefined;
 }
 
 export interface ChatFormatOptions extends Omit<ChatTemplateOptions, 'namedTokens'> {
@@ -150,16 +158,20 @@ export class ChatFormat {
       memory && history?.last
         ? spliceAnswer(history.last, memory.turnEnds, conversation, prompt, (other) => this.render(other, thinking))
         : undefined;
-    const from = typeof splice === 'object' ? splice : { head: [], tail: prompt };
+    const spliced = typeof splice === 'object' ? splice : { head: [], tail: prompt };
     const limit = mostTokens === undefined ? undefined : { tokens: mostTokens, param: 'messages' };
-    const tail = this.#tokenizer.encode(from.tail, { limit });
     const encode = (text: string): readonly number[] => this.#tokenizer.encode(text);
+    const plain = this.#tokenizer.encode(spliced.tail, { limit });
+    const known = spliced.head.length === 0 ? this.#known(plain, mostTokens, memory) : undefined;
+    const head = known ? known.promptTokens.slice(0, known.prefix.tokens) : spliced.head;
+    const tail = known ? known.promptTokens.slice(known.prefix.tokens) : plain;
     const { session, committed } = memory ?? {};
     const newCallId = this.#newCallId ?? callIds();
     const newReader = this.#readerMaker(conversation, prompt, newCallId);
     return {
-      promptTokens: [...from.head, ...tail],
-      stablePrefix: from.head.length + stablePart(this.#closedText(conversation, thinking), prompt, tail, encode),
+      promptTokens: [...head, ...tail],
+      prefix: known?.prefix,
+      stablePrefix: head.length + stablePart(this.#closedText(conversation, thinking), prompt, tail, encode),
       splicedTurns: typeof splice === 'object' ? (history?.spliced ?? 0) : 0,
       spliceDeclined: typeof splice === 'string' ? splice : history?.declined,
       remember: (answer, turnTokens) => {
@@ -171,6 +183,13 @@ export class ChatFormat {
       newReader,
       ...(this.#dialect && this.#dialectParts(this.#dialect, conversation, thinking)),
     };
+  }
+
+  #known(plain: readonly number[], mostTokens: number | undefined, memory: ChatMemory | undefined) {
+    const { texts, session, answerTokens = 1 } = memory ?? {};
+    if (texts === undefined) return undefined;
+    const room = (mostTokens ?? Infinity) - answerTokens;
+    return fromKnownText(plain, { texts, session, mostTokens: room }, (text) => this.#tokenizer.encode(text));
   }
 
   #dialectParts(

@@ -10,7 +10,9 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { ServedModel } from '../api/served-model.js';
 import { ChatFormat, loadTemplate } from '../chat/chat-format.js';
+import type { ChatDialect } from '../chat/dialects/dialect.js';
 import { chatDialect } from '../chat/dialects/index.js';
+import { fromKnownText } from '../chat/known-text.js';
 import type { Options } from '../config.js';
 import { openBackend, type OpenedBackend } from '../engine/backends/open-backend.js';
 import type { LanguageModel } from '../engine/model.js';
@@ -20,6 +22,7 @@ import type { LiveFigures } from '../observe/metrics.js';
 import { createSequence, speculationObstacle } from '../generate/choose-sequence.js';
 import { samplingRules } from '../sample/sampler.js';
 import { Scheduler } from '../schedule/scheduler.js';
+import { TextPrefixes } from '../sessions/text-prefixes.js';
 import type { TokenBytes } from '../tokens/detokenizer.js';
 import { TextAssembler } from '../tokens/text-assembler.js';
 import { Tokenizer } from '../tokens/tokenizer.js';
@@ -97,7 +100,9 @@ export async function openModel(
     requireKnownIds(tokenizer, loaded.model);
     const sessions = await openSessions(loaded, options, { ...observer, ...seams }, promptFormatOf(folder));
     opened.push(async () => sessions.close());
-    const chat = new ChatFormat(tokenizer, template, { dialect: chatDialect(loaded.model.laws.chat) });
+    const dialect = chatDialect(loaded.model.laws.chat);
+    const chat = new ChatFormat(tokenizer, template, { dialect });
+    const texts = textPrefixes(loaded.model, sessions, tokenizer, dialect);
     const scheduler = new Scheduler({
       model: loaded.model,
       createSampler: (request) => samplerOf(request, loaded, options, tokenizer.vocabSize, seams.rowHook),
@@ -118,7 +123,7 @@ export async function openModel(
       prefillChunk: options.prefillChunk,
     });
     return {
-      served: servedModel(loaded, backend, tokenizer, chat, scheduler, sessions, options),
+      served: servedModel(loaded, backend, tokenizer, chat, scheduler, sessions, texts, options),
       loaded,
       backend,
       folder,
@@ -171,6 +176,7 @@ function servedModel(
   chat: ChatFormat,
   scheduler: Scheduler,
   { committed }: OpenedSessions,
+  texts: TextPrefixes | undefined,
   options: Options,
 ): ServedModel {
   const { eos, pad } = tokenizer.namedTokens;
@@ -191,15 +197,33 @@ function servedModel(
     build: { version: packageVersion(), backend: backend.name, activationLaw: model.activationLaw },
     encode: (text) =>
       tokenizer.encode(text, { addSpecialTokens: true, limit: { tokens: model.contextLength, param: 'prompt' } }),
+    ...(texts && {
+      knownText: (plain: readonly number[], session?: string, answerTokens = 1) =>
+        fromKnownText(plain, { texts, session, mostTokens: model.contextLength - answerTokens }, (text) =>
+          tokenizer.encode(text),
+        ),
+    }),
     tokenBytes: (id) => tokenizer.tokenBytes(id),
     textSink: (stop) => new TextAssembler(shownTokens(tokenizer, chat), { stop }),
     chat: {
       readsThinking: chat.readsThinking,
-      prepare: (conversation, session) =>
-        chat.prepare(conversation, model.contextLength, { session, committed, turnEnds }),
+      prepare: (conversation, session, answerTokens) =>
+        chat.prepare(conversation, model.contextLength, { session, committed, turnEnds, texts, answerTokens }),
     },
     submit: (request) => scheduler.submit(request),
   };
+}
+
+/** Where states are known by their text; undefined where they are known by their tokens alone, or none are kept. */
+function textPrefixes(
+  { laws }: LanguageModel,
+  { kept }: OpenedSessions,
+  tokenizer: Tokenizer,
+  dialect: ChatDialect | undefined,
+): TextPrefixes | undefined {
+  if (laws.prefixKey !== 'text' || kept === undefined) return undefined;
+  const tokenBytes = (id: number): Uint8Array | undefined => tokenizer.tokenBytes(id);
+  return new TextPrefixes({ ...kept, tokenBytes, visibleTexts: (text) => dialect?.visibleTexts(text) ?? [] });
 }
 
 /** The tokenizer's bytes, without the special tokens that are no text of an answer. */

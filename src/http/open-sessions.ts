@@ -9,7 +9,7 @@ import { resolve } from 'node:path';
 import { CommittedTurns } from '../chat/history-splice.js';
 import type { Options } from '../config.js';
 import { fastCrc32, fastReader } from '../engine/backends/cpu/index.js';
-import type { LanguageModel, SequenceState } from '../engine/model.js';
+import type { LanguageModel, SequenceState, StateIdentity } from '../engine/model.js';
 import type { LoadedModel } from '../families/load.js';
 import { laneOf } from '../generate/choose-sequence.js';
 import type { Log } from '../observe/log.js';
@@ -19,6 +19,7 @@ import { SessionAdmin } from '../sessions/admin.js';
 import { Bank } from '../sessions/bank.js';
 import { diskFilesWith, type FileLayer } from '../sessions/checkpoints/file-layer.js';
 import { SessionFolder } from '../sessions/checkpoints/session-folder.js';
+import { obstacle } from '../sessions/checkpoints/compatibility.js';
 import { CheckpointStore } from '../sessions/checkpoints/store.js';
 import { Containment, type ContainmentPoint } from '../sessions/containment/contain.js';
 import { FenceFolder } from '../sessions/containment/fence-records.js';
@@ -26,6 +27,7 @@ import { Fences } from '../sessions/containment/fences.js';
 import type { ContainmentReceipt } from '../sessions/containment/receipts.js';
 import { bankPlace, conversationPlace, storePlaces } from '../sessions/places.js';
 import { residentSessions } from '../sessions/resident-sessions.js';
+import type { TextPrefixesOptions } from '../sessions/text-prefixes.js';
 import { storeAdmin } from '../sessions/store-admin.js';
 import type { DeclinedPath, SessionsHealth } from './health.js';
 
@@ -37,6 +39,8 @@ export interface OpenedSessions {
   readonly containment?: Containment | undefined;
   readonly admin?: SessionAdmin | undefined;
   readonly committed: CommittedTurns;
+  /** What is kept, for those who look for it by its text; absent when no sessions are kept. */
+  readonly kept?: Pick<TextPrefixesOptions, 'stored' | 'reach'> | undefined;
   health(): SessionsHealth;
   figures(): ContainmentFigures | undefined;
   declined(): readonly DeclinedPath[];
@@ -137,6 +141,7 @@ export async function openSessions(
     containment,
     admin,
     committed,
+    kept: keptPrefixes(stateIdentity, bank, store, () => containment.diskUsable),
     health: () => ({
       mode: 'on',
       ram: bank && bankHealth(bank),
@@ -157,6 +162,40 @@ export async function openSessions(
       await fences.idle();
       await store?.close();
       bank?.clear();
+    },
+  };
+}
+
+/**
+ * What a prompt can begin with: turns and prompts in memory and on the disk. States behind the pieces of a prompt are none:
+ * where a piece ends says nothing of the text. Of models whose states are of one lane, the plain one.
+ */
+function keptPrefixes(
+  identity: StateIdentity,
+  bank: Bank<SequenceState> | undefined,
+  store: CheckpointStore<SequenceState> | undefined,
+  diskUsable: () => boolean,
+): Pick<TextPrefixesOptions, 'stored' | 'reach'> {
+  const [wanted, known] = [identity.stamp('ar'), new Set(identity.knownGatePolicies)];
+  const disk = (): typeof store => (diskUsable() ? store : undefined);
+  return {
+    *stored() {
+      for (const { session, lane, capture } of bank?.entries() ?? []) {
+        if (lane !== 'ar' || capture.kind === 'chunk') continue;
+        yield { identity: capture, session, tokens: () => capture.tokens };
+      }
+      for (const entry of disk()?.entries() ?? []) {
+        if (entry.kind === 'chunk' || obstacle(entry.file.header.stamp, wanted, known) !== undefined) continue;
+        yield { identity: entry, session: entry.session, tokens: () => entry.tokensOf('trunk') };
+      }
+    },
+    reach(prompt) {
+      const inRam = bank?.match(prompt, 'ar', '');
+      const onDisk = disk()?.match(prompt, wanted);
+      return Math.max(
+        inRam?.kind === 'found' ? inRam.entry.capture.tokens.length : 0,
+        onDisk?.kind === 'candidate' ? onDisk.candidate.length : 0,
+      );
     },
   };
 }

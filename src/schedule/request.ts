@@ -9,6 +9,7 @@ import type { SpeculationReport } from '../generate/sequence.js';
 import type { LogitsWarning } from '../sample/row-watch.js';
 import type { SamplingGuide } from '../sample/sampler.js';
 import type { AcceptanceLaw } from '../sample/speculation.js';
+import type { MatchedBy } from '../sessions/text-prefixes.js';
 import type { RestoreReason } from '../sessions/types.js';
 
 /** Sampling fields that a request may leave open; `undefined` takes the next default in line. */
@@ -60,6 +61,8 @@ export interface SessionWish {
    * answer; the answer has ended @returns undefined when there is nothing to be known
    */
   readonly note?: ((turnTokens: Int32Array) => Uint8Array | undefined) | undefined;
+  /** So many tokens that the prompt begins with are those of a state which was found by its text. */
+  readonly prefix?: { readonly tokens: number; readonly by: Exclude<MatchedBy, 'tokens'> } | undefined;
 }
 
 /** What a request's session came to. */
@@ -70,6 +73,8 @@ export interface SessionReport {
     | { readonly kind: 'restored'; readonly from: 'ram' | 'disk' }
     | { readonly kind: 'no-match' | 'rejected'; readonly reason: RestoreReason };
   readonly reusedTokens: number;
+  /** What the state was known by; with one that was restored. */
+  readonly matchedBy?: MatchedBy | undefined;
   readonly splicedTurns: number;
   readonly spliceDeclined?: string | undefined;
   /** Whether the whole turn is kept for the next one; otherwise why not. */

@@ -54,7 +54,14 @@ describe('what is kept', () => {
     const { turnTokens, ...report } = reportOf(events);
     assert.deepEqual([...turnTokens!], tokens);
     assert.deepEqual(report, {
-      ...{ id: 'a', source: 'header', reusedTokens: 0, splicedTurns: 0, spliceDeclined: undefined },
+      ...{
+        id: 'a',
+        source: 'header',
+        reusedTokens: 0,
+        splicedTurns: 0,
+        spliceDeclined: undefined,
+        matchedBy: undefined,
+      },
       restore: { kind: 'no-match', reason: 'no_entry' },
       stored: { ram: 'stored', disk: 'off' },
     });
@@ -103,6 +110,21 @@ describe('what a turn begins with', () => {
     assert.deepEqual(idsOf(warm.events), idsOf(cold.events));
     bank.clear();
     assert.equal(model.liveStates, 0);
+  });
+
+  test('a state is said to be found by its text only where all of the tokens that the text stands for were reused', async () => {
+    const { scheduler } = setUp();
+    await outcomeOf(scheduler.submit(makeRequest({ promptTokens: prompt(6), session: named('a') })));
+    for (const [tokens, by] of [
+      [5, 'text'],
+      [8, 'tokens'],
+    ] as const) {
+      // prettier-ignore
+      const session = { ...named('a'), prefix: { tokens, by: 'text' as const } };
+      const request = makeRequest({ promptTokens: [...prompt(5), 40 + tokens, 9, 8, 7], session });
+      const { events } = await outcomeOf(scheduler.submit(request));
+      assert.deepEqual([reportOf(events).reusedTokens, reportOf(events).matchedBy], [5, by]);
+    }
   });
 
   test('what another session computed is taken over with its lineage', async () => {

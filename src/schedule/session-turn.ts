@@ -166,11 +166,17 @@ class SessionTurn implements Turn {
       ...this.name,
       restore: this.#restore,
       reusedTokens: this.#reused,
+      matchedBy: this.#matchedBy(wish?.prefix),
       splicedTurns: wish?.splicedTurns ?? 0,
       spliceDeclined: wish?.spliceDeclined,
       stored: this.#stored,
       turnTokens: this.#turnTokens,
     };
+  }
+
+  #matchedBy(prefix: NonNullable<GenerationRequest['session']>['prefix']): SessionReport['matchedBy'] {
+    if (this.#restore.kind !== 'restored') return undefined;
+    return prefix !== undefined && this.#reused >= prefix.tokens ? prefix.by : 'tokens';
   }
 
   end(): void {

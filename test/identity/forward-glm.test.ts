@@ -108,6 +108,7 @@ test('the model hands over the laws of its own sampler and does not speculate', 
     sampler: 'ds4',
     samplingDefaults: { temperature: 1, topP: 1, topK: 0, minP: 0.05 },
     invalidRow: 'ds4-fallback',
+    prefixKey: 'text',
     chat: 'argument-pairs',
   });
   assert.equal('speculation' in model, false);

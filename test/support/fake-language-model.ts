@@ -85,6 +85,7 @@ export class FakeLanguageModel implements LanguageModel {
     sampler: 'mtplx',
     samplingDefaults: { temperature: 0, topP: 1, topK: 0 },
     invalidRow: 'raise',
+    prefixKey: 'tokens',
   };
   /** States with at least one holder. */
   liveStates = 0;

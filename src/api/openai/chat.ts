@@ -25,10 +25,10 @@ export function prepareChat(body: unknown, context: RequestContext): PreparedGen
   const { readsThinking = false } = model.chat;
   const thinking = readsThinking ? thinkingWish(parsed.thinkingFields) : undefined;
   const name = sessionWish(context.sessionId, parsed.promptCacheKey);
-  const prepared = model.chat.prepare({ ...parsed, thinking }, name.id);
-  const { promptTokens, stablePrefix, splicedTurns, spliceDeclined } = prepared;
+  const prepared = model.chat.prepare({ ...parsed, thinking }, name.id, parsed.maxTokens);
+  const { promptTokens, stablePrefix, splicedTurns, spliceDeclined, prefix } = prepared;
   const note = noteMaker(model, parsed, prepared);
-  const session = { ...name, stablePrefix, splicedTurns, spliceDeclined, note };
+  const session = { ...name, stablePrefix, splicedTurns, spliceDeclined, prefix, note };
   const request = planGeneration(model, { ...parsed, session }, promptTokens, 'messages', context, prepared);
   const ignored = readsThinking ? parsed.ignored : [...parsed.ignored, ...givenThinkingFields(parsed.thinkingFields)];
   return {

@@ -16,8 +16,12 @@ import { openAiUsage, type OpenAiUsage } from './usage.js';
 export function prepareCompletion(body: unknown, context: RequestContext): PreparedGeneration {
   const parsed = parseCompletionRequest(body);
   const model = findModel(parsed.model, context.models);
-  const promptTokens = parsed.prompt.kind === 'text' ? model.encode(parsed.prompt.text) : parsed.prompt.ids;
-  const session = sessionWish(context.sessionId, parsed.promptCacheKey);
+  const name = sessionWish(context.sessionId, parsed.promptCacheKey);
+  const plain = parsed.prompt.kind === 'text' ? model.encode(parsed.prompt.text) : parsed.prompt.ids;
+  // Ids are meant as they are.
+  const known = parsed.prompt.kind === 'text' ? model.knownText?.(plain, name.id, parsed.maxTokens) : undefined;
+  const promptTokens = known?.promptTokens ?? plain;
+  const session = { ...name, prefix: known?.prefix };
   const request = planGeneration(model, { ...parsed, session }, promptTokens, 'prompt', context);
   return { model, request, stream: parsed.stream, answer: new CompletionAnswer(model, parsed, context) };
 }

@@ -8,7 +8,7 @@
 import type { Conversation, ToolCall } from '../conversation.js';
 import { objectMembers } from '../tool-call.js';
 import { ArgumentPairsBlock, PAIRS } from './argument-pairs-block.js';
-import { guardMark, toolSchemas, usesTools, type ChatDialect, type ThinkingMode } from './dialect.js';
+import { guardMark, toolSchemas, usesTools, withoutBetween, type ChatDialect, type ThinkingMode } from './dialect.js';
 
 const BEGIN = '[gMASK]<sop>';
 const SYSTEM = '<|system|>';
@@ -83,5 +83,9 @@ export const argumentPairsDialect: ChatDialect = {
   tools: { open: PAIRS.open, endsAnswer: false, begin: (tools) => new ArgumentPairsBlock(tools) },
   visibleTokens: [THINK, THINK_END, ...Object.values(PAIRS)],
   layout,
+  visibleTexts: (transcript) => {
+    const [open, by] = [ASSISTANT + THINK, ASSISTANT + THINK + THINK_END];
+    return [withoutBetween(transcript, { open, close: THINK_END, turns: ROLES, by })];
+  },
   stopTokens: (thinking) => (thinking === 'off' ? [...ROLES, THINK, THINK_END] : ROLES),
 };

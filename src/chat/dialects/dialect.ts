@@ -48,6 +48,11 @@ export interface ChatDialect {
    * @param opensAnswer whether the part that only begins the answer is written; default true
    */
   layout(conversation: Conversation, thinking: ThinkingMode, opensAnswer?: boolean): string;
+  /**
+   * The transcript as the layout writes it again when the reasoning of its answers is left out, in every form of that.
+   * Answers whose reasoning was not closed stay as they are.
+   */
+  visibleTexts(transcript: string): readonly string[];
   /** Added tokens that end an answer beside those of the model. */
   stopTokens(thinking: ThinkingMode): readonly string[];
 }
@@ -72,6 +77,27 @@ export function skipSpace(text: string, at: number): number {
 /** The text with every occurrence of `mark` begun with `escape` instead of `<`, so that it cannot end what it stands in. */
 export function guardMark(text: string, mark: string, escape = '&lt;'): string {
   return text.replaceAll(mark, escape + mark.slice(1));
+}
+
+/**
+ * A transcript in which the text between `open` and `close`, both included, is replaced, wherever no other turn begins between
+ * them.
+ * @param turns marks that begin or end a turn
+ */
+export function withoutBetween(
+  transcript: string,
+  { open, close, turns, by }: { open: string; close: string; turns: readonly string[]; by: string },
+): string {
+  return transcript
+    .split(open)
+    .map((piece, index) => {
+      if (index === 0) return piece;
+      const end = piece.indexOf(close);
+      const reasoning = piece.slice(0, Math.max(0, end));
+      if (end < 0 || turns.some((mark) => reasoning.includes(mark))) return open + piece;
+      return by + piece.slice(end + close.length);
+    })
+    .join('');
 }
 
 /** Whether a conversation has tools in play: offered, called before, or answered. */

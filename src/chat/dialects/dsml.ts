@@ -8,7 +8,7 @@
  */
 import type { ChatTurn, Conversation, ToolCall } from '../conversation.js';
 import { objectMembers } from '../tool-call.js';
-import { guardMark, toolSchemas, usesTools, type ChatDialect, type ThinkingMode } from './dialect.js';
+import { guardMark, toolSchemas, usesTools, withoutBetween, type ChatDialect, type ThinkingMode } from './dialect.js';
 import { DSML, DsmlBlock, escapeAttribute } from './dsml-block.js';
 
 const BEGIN = '<｜begin▁of▁sentence｜>';
@@ -104,5 +104,10 @@ export const dsmlDialect: ChatDialect = {
   tools: { open: DSML.open, endsAnswer: true, begin: () => new DsmlBlock() },
   visibleTokens: [DSML.token, THINK, THINK_END, ...Object.values(DSML)],
   layout,
+  // Old reasoning is left out with its opening tag; with tools in play an answer without it has both tags.
+  visibleTexts: (transcript) =>
+    [ASSISTANT + THINK_END, ASSISTANT + THINK + THINK_END].map((by) =>
+      withoutBetween(transcript, { open: ASSISTANT + THINK, close: THINK_END, turns: [USER, ASSISTANT, END], by }),
+    ),
   stopTokens: (thinking) => (thinking === 'off' ? [END, THINK, THINK_END] : [END]),
 };

@@ -19,5 +19,6 @@ export const DEEPSEEK_LAWS: FamilyLaws = {
   sampler: 'ds4',
   samplingDefaults: { temperature: 1, topP: 1, topK: 0, minP: 0.05 },
   invalidRow: 'ds4-fallback',
+  prefixKey: 'text',
   chat: 'dsml',
 };

@@ -61,5 +61,6 @@ export function qwenLaws(family: 'qwen4_exp' | 'qwen3_5'): FamilyLaws {
     sampler: 'mtplx',
     samplingDefaults: { temperature: family === 'qwen4_exp' ? 1 : 0.6, topP: 0.95, topK: 20 },
     invalidRow: 'raise',
+    prefixKey: 'tokens',
   };
 }
