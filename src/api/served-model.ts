@@ -14,6 +14,8 @@ import type { GenerationEvent, GenerationRequest, TextSink } from '../schedule/r
 export interface ServedModel {
   /** Name in `model` fields. */
   readonly id: string;
+  /** Further names that its law gives it. */
+  readonly aliases?: readonly ModelAlias[] | undefined;
   /** Model family, for labels and reports; nothing here decides by it. */
   readonly family: string;
   /** Unix time in seconds at which it was loaded. */
@@ -48,6 +50,12 @@ export interface ServedModel {
    * the generation itself come from the iteration.
    */
   submit(request: GenerationRequest): AsyncIterable<GenerationEvent>;
+}
+
+/** A name that also says whether the model reasons first. */
+export interface ModelAlias {
+  readonly name: string;
+  readonly thinking: boolean;
 }
 
 /** What computed an answer, for `system_fingerprint` and the `plumbline` block. */

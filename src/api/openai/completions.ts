@@ -4,7 +4,8 @@
  */
 import type { FinishReason } from '../../schedule/request.js';
 import type { Answer, FinishEvent, PreparedGeneration, RequestContext, TokenEvent } from '../answer.js';
-import { findModel, planGeneration } from '../plan-generation.js';
+import { findModel } from '../model-names.js';
+import { planGeneration } from '../plan-generation.js';
 import { sessionWish } from '../session-name.js';
 import type { ServedModel } from '../served-model.js';
 import { answerHead, plumblineBlock, type AnswerHead, type PlumblineBlock } from './answer-head.js';
@@ -15,7 +16,7 @@ import { openAiUsage, type OpenAiUsage } from './usage.js';
 /** Parses, tokenises and checks; throws a PlumblineError before anything is queued. */
 export function prepareCompletion(body: unknown, context: RequestContext): PreparedGeneration {
   const parsed = parseCompletionRequest(body);
-  const model = findModel(parsed.model, context.models);
+  const { model } = findModel(parsed.model, context.models);
   const name = sessionWish(context.sessionId, parsed.promptCacheKey);
   const plain = parsed.prompt.kind === 'text' ? model.encode(parsed.prompt.text) : parsed.prompt.ids;
   // Ids are meant as they are.
