@@ -6,7 +6,7 @@
  * so that an HTTP status can still say it.
  */
 import type { PreparedChat } from '../chat/chat-format.js';
-import type { KnownText } from '../chat/known-text.js';
+import type { KnownText, TextDeclined } from '../chat/known-text.js';
 import type { AnswerPart, Conversation } from '../chat/conversation.js';
 import type { SamplingRules } from '../sample/sampling-rules.js';
 import type { GenerationEvent, GenerationRequest, TextSink } from '../schedule/request.js';
@@ -39,7 +39,7 @@ export interface ServedModel {
    * A prompt whose text begins with one whose state is kept, with the tokens that are kept; undefined: none is known, or the
    * model's states are known by tokens alone.
    */
-  knownText?(prompt: readonly number[], session?: string, answerTokens?: number): KnownText | undefined;
+  knownText?(prompt: readonly number[], session?: string, answerTokens?: number): KnownText | TextDeclined | undefined;
   /** Bytes of an id; undefined for ids without a token. */
   tokenBytes(id: number): Uint8Array | undefined;
   /** The text side of one generation: detokeniser and stop strings. */

@@ -25,8 +25,8 @@ export function prepareChat(body: unknown, context: RequestContext): PreparedGen
   const thinking = readsThinking ? thinkingWish(parsed.thinkingFields, aliasThinking(parsed, alias)) : undefined;
   const name = sessionWish(context.sessionId, parsed.promptCacheKey);
   const prepared = model.chat.prepare({ ...parsed, thinking }, name.id, parsed.maxTokens);
-  const { promptTokens, stablePrefix, splicedTurns, spliceDeclined, prefix } = prepared;
-  const session = { ...name, stablePrefix, splicedTurns, spliceDeclined, prefix };
+  const { promptTokens, stablePrefix, splicedTurns, spliceDeclined, prefix, textDeclined } = prepared;
+  const session = { ...name, stablePrefix, splicedTurns, spliceDeclined, prefix, textDeclined };
   const request = planGeneration(model, { ...parsed, session }, promptTokens, 'messages', context, prepared);
   const ignored = readsThinking ? parsed.ignored : [...parsed.ignored, ...givenThinkingFields(parsed.thinkingFields)];
   return {

@@ -20,9 +20,11 @@ export function prepareCompletion(body: unknown, context: RequestContext): Prepa
   const name = sessionWish(context.sessionId, parsed.promptCacheKey);
   const plain = parsed.prompt.kind === 'text' ? model.encode(parsed.prompt.text) : parsed.prompt.ids;
   // Ids are meant as they are.
-  const known = parsed.prompt.kind === 'text' ? model.knownText?.(plain, name.id, parsed.maxTokens) : undefined;
+  const found = parsed.prompt.kind === 'text' ? model.knownText?.(plain, name.id, parsed.maxTokens) : undefined;
+  const known = typeof found === 'object' ? found : undefined;
+  const textDeclined = typeof found === 'string' ? found : undefined;
   const promptTokens = known?.promptTokens ?? plain;
-  const session = { ...name, prefix: known?.prefix };
+  const session = { ...name, prefix: known?.prefix, textDeclined };
   const request = planGeneration(model, { ...parsed, session }, promptTokens, 'prompt', context);
   return { model, request, stream: parsed.stream, answer: new CompletionAnswer(model, parsed, context) };
 }
