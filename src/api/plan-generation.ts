@@ -1,6 +1,6 @@
 /**
- * From a parsed request to the scheduler's request: finds the model, checks the prompt against vocabulary and context,
- * and settles how many tokens may be made.
+ * From a parsed request to the scheduler's request: checks the prompt against vocabulary and context, and settles how many
+ * tokens may be made.
  *
  * Invariant: prompt plus `maxTokens` never exceed the context; a limit that the client asked for is never lowered in
  * silence: it is an error.
@@ -23,16 +23,6 @@ export interface GenerationWish {
 
 /** What the chat format adds to a request. */
 export type ChatSide = Pick<PreparedConversation, 'thinking' | 'guide' | 'stopTokenIds'>;
-
-/** Throws `model_not_found`. */
-export function findModel(id: string, models: readonly ServedModel[]): ServedModel {
-  const model = models.find((candidate) => candidate.id === id);
-  if (model !== undefined) return model;
-  const served = models.map((candidate) => `'${candidate.id}'`).join(', ');
-  throw new PlumblineError('model_not_found', `the model '${id}' is not served here; served: ${served}`, {
-    param: 'model',
-  });
-}
 
 /**
  * @param promptParam the field that the prompt came from, for errors.

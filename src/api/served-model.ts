@@ -6,7 +6,7 @@
  * so that an HTTP status can still say it.
  */
 import type { PreparedChat } from '../chat/chat-format.js';
-import type { KnownText } from '../chat/known-text.js';
+import type { KnownText, TextDeclined } from '../chat/known-text.js';
 import type { AnswerPart, Conversation } from '../chat/conversation.js';
 import type { SamplingRules } from '../sample/sampling-rules.js';
 import type { GenerationEvent, GenerationRequest, TextSink } from '../schedule/request.js';
@@ -14,6 +14,8 @@ import type { GenerationEvent, GenerationRequest, TextSink } from '../schedule/r
 export interface ServedModel {
   /** Name in `model` fields. */
   readonly id: string;
+  /** Further names that its law gives it. */
+  readonly aliases?: readonly ModelAlias[] | undefined;
   /** Model family, for labels and reports; nothing here decides by it. */
   readonly family: string;
   /** Unix time in seconds at which it was loaded. */
@@ -37,7 +39,7 @@ export interface ServedModel {
    * A prompt whose text begins with one whose state is kept, with the tokens that are kept; undefined: none is known, or the
    * model's states are known by tokens alone.
    */
-  knownText?(prompt: readonly number[], session?: string, answerTokens?: number): KnownText | undefined;
+  knownText?(prompt: readonly number[], session?: string, answerTokens?: number): KnownText | TextDeclined | undefined;
   /** Bytes of an id; undefined for ids without a token. */
   tokenBytes(id: number): Uint8Array | undefined;
   /** The text side of one generation: detokeniser and stop strings. */
@@ -48,6 +50,12 @@ export interface ServedModel {
    * the generation itself come from the iteration.
    */
   submit(request: GenerationRequest): AsyncIterable<GenerationEvent>;
+}
+
+/** A name that also says whether the model reasons first. */
+export interface ModelAlias {
+  readonly name: string;
+  readonly thinking: boolean;
 }
 
 /** What computed an answer, for `system_fingerprint` and the `plumbline` block. */

@@ -13,6 +13,8 @@ export interface SessionBlock {
   readonly reused_tokens: number;
   /** What the state was known by: its tokens, its text, or its text without what the client was not shown. */
   readonly matched_by: 'tokens' | 'text' | 'visible_text' | null;
+  /** Why a state that was found by its text was not gone on from. */
+  readonly text_declined: string | null;
   /** Earlier answers that stand in the prompt with the tokens that were generated. */
   readonly spliced_turns: number;
   /** Why the latest earlier answer does not. */
@@ -32,6 +34,7 @@ export function sessionBlock(report: SessionReport | undefined): SessionBlock | 
     reason: restore.kind === 'restored' ? null : restore.reason,
     reused_tokens: report.reusedTokens,
     matched_by: report.matchedBy ?? null,
+    text_declined: report.textDeclined ?? null,
     spliced_turns: report.splicedTurns,
     splice_declined: report.spliceDeclined ?? null,
     stored: report.stored,

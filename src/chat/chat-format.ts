@@ -17,7 +17,7 @@ import { BlockGuide } from './block-guide.js';
 import type { Conversation } from './conversation.js';
 import type { AnswerPartReader, ChatDialect, ThinkingMode } from './dialects/dialect.js';
 import type { CommittedTurns, GivenAnswer, SpliceDeclined } from './history-splice.js';
-import { fromKnownText, type KnownText } from './known-text.js';
+import { fromKnownText, type KnownText, type TextDeclined } from './known-text.js';
 import { spliceAnswer, stablePart, type TurnEndToken } from './prompt-splice.js';
 import { PlumblineError } from '../errors.js';
 import { ChatTemplate, readTemplateSources, type ChatTemplateOptions } from './template.js';
@@ -35,6 +35,7 @@ export interface PreparedChat {
   readonly spliceDeclined?: SpliceDeclined | undefined;
   /** Whether the prompt begins with stored tokens that were found by their text. */
   readonly prefix?: KnownText['prefix'] | undefined;
+  readonly textDeclined?: TextDeclined | undefined;
   /** Remembers the answer, so that it can be put back. Does nothing for a conversation without a session's name. */
   remember(answer: GivenAnswer, turnTokens: Int32Array): void;
   /** What a store is to keep beside the turn, so that the answer can be put back after a restart; of a named session. */
@@ -162,7 +163,8 @@ export class ChatFormat {
     const limit = mostTokens === undefined ? undefined : { tokens: mostTokens, param: 'messages' };
     const encode = (text: string): readonly number[] => this.#tokenizer.encode(text);
     const plain = this.#tokenizer.encode(spliced.tail, { limit });
-    const known = spliced.head.length === 0 ? this.#known(plain, mostTokens, memory) : undefined;
+    const found = spliced.head.length === 0 ? this.#known(plain, mostTokens, memory) : undefined;
+    const known = typeof found === 'object' ? found : undefined;
     const head = known ? known.promptTokens.slice(0, known.prefix.tokens) : spliced.head;
     const tail = known ? known.promptTokens.slice(known.prefix.tokens) : plain;
     const { session, committed } = memory ?? {};
@@ -171,6 +173,7 @@ export class ChatFormat {
     return {
       promptTokens: [...head, ...tail],
       prefix: known?.prefix,
+      textDeclined: typeof found === 'string' ? found : undefined,
       stablePrefix: head.length + stablePart(this.#closedText(conversation, thinking), prompt, tail, encode),
       splicedTurns: typeof splice === 'object' ? (history?.spliced ?? 0) : 0,
       spliceDeclined: typeof splice === 'string' ? splice : history?.declined,

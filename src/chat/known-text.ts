@@ -18,15 +18,18 @@ export interface TextMemory {
   readonly mostTokens: number;
 }
 
+/** Why a stored text is not gone on from: with its tokens the answer would have no room in the context. */
+export type TextDeclined = 'no_room';
+
 /** @param plain the prompt as its text is encoded; undefined: no stored text reaches farther than these tokens do */
 export function fromKnownText(
   plain: readonly number[],
   { texts, session, mostTokens }: TextMemory,
   encode: (text: string) => readonly number[],
-): KnownText | undefined {
+): KnownText | TextDeclined | undefined {
   const known = texts.longest(plain, session);
   if (known === undefined) return undefined;
   const promptTokens = [...known.tokens, ...encode(known.rest)];
-  if (promptTokens.length > mostTokens) return undefined;
+  if (promptTokens.length > mostTokens) return 'no_room';
   return { promptTokens, prefix: { tokens: known.tokens.length, by: known.by } };
 }

@@ -75,6 +75,8 @@ export interface FamilyLaws {
   readonly chat?: 'dsml' | 'argument-pairs' | undefined;
   /** What an invalid row of logits does: raise (Qwen) or fall back silently as DS4 does. */
   readonly invalidRow: 'raise' | 'ds4-fallback';
+  /** Names by which requests may ask for the model besides its own, and whether it reasons first then. */
+  readonly modelAliases?: readonly { readonly name: string; readonly thinking: boolean }[] | undefined;
   /** What a kept state is known by: its tokens alone, or also the text that they stand for. */
   readonly prefixKey: 'tokens' | 'text';
 }

@@ -9,7 +9,7 @@ import { Hono } from 'hono';
 import { prepareChat } from '../api/openai/chat.js';
 import { prepareCompletion } from '../api/openai/completions.js';
 import { openAiModel, openAiModelList } from '../api/openai/models.js';
-import { findModel } from '../api/plan-generation.js';
+import { findModel } from '../api/model-names.js';
 import { PlumblineError } from '../errors.js';
 import { ActiveRequests } from './active-requests.js';
 import type { ServerContext } from './context.js';

@@ -186,6 +186,7 @@ function servedModel(
   const padId = generation.padTokenId === undefined ? [] : [generation.padTokenId];
   return {
     id: model.id,
+    aliases: model.laws.modelAliases,
     family: model.family,
     createdAt: Math.floor(Date.now() / 1000),
     vocabSize: model.vocabSize,

@@ -63,6 +63,8 @@ export interface SessionWish {
   readonly note?: ((turnTokens: Int32Array) => Uint8Array | undefined) | undefined;
   /** So many tokens that the prompt begins with are those of a state which was found by its text. */
   readonly prefix?: { readonly tokens: number; readonly by: Exclude<MatchedBy, 'tokens'> } | undefined;
+  /** Why a state that was found by its text is not gone on from. */
+  readonly textDeclined?: string | undefined;
 }
 
 /** What a request's session came to. */
@@ -75,6 +77,7 @@ export interface SessionReport {
   readonly reusedTokens: number;
   /** What the state was known by; with one that was restored. */
   readonly matchedBy?: MatchedBy | undefined;
+  readonly textDeclined?: string | undefined;
   readonly splicedTurns: number;
   readonly spliceDeclined?: string | undefined;
   /** Whether the whole turn is kept for the next one; otherwise why not. */

@@ -61,6 +61,7 @@ describe('what is kept', () => {
         splicedTurns: 0,
         spliceDeclined: undefined,
         matchedBy: undefined,
+        textDeclined: undefined,
       },
       restore: { kind: 'no-match', reason: 'no_entry' },
       stored: { ram: 'stored', disk: 'off' },

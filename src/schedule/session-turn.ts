@@ -167,6 +167,7 @@ class SessionTurn implements Turn {
       restore: this.#restore,
       reusedTokens: this.#reused,
       matchedBy: this.#matchedBy(wish?.prefix),
+      textDeclined: wish?.textDeclined,
       splicedTurns: wish?.splicedTurns ?? 0,
       spliceDeclined: wish?.spliceDeclined,
       stored: this.#stored,

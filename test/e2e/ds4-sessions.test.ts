@@ -6,11 +6,12 @@
 import assert from 'node:assert/strict';
 import { basename } from 'node:path';
 import { test } from 'node:test';
+import type { PagedState } from '../../src/engine/state/sequence-state.js';
 import { invalidRows } from '../support/invalid-rows.js';
 import type { EmbeddedServer } from '../support/embedded-server.js';
 import { Dictation, idsOfText, tinyCheckpoint, tinyServer } from '../support/ds4-server.js';
 import { temporaryFolder } from '../support/repository.js';
-import { DS4_MODELS, VOCABULARY } from '../support/three-families.js';
+import { ALL_MODELS, DS4_MODELS, threeFamilies, VOCABULARY } from '../support/three-families.js';
 
 interface Body {
   readonly choices: readonly {
@@ -116,6 +117,7 @@ for (const model of DS4_MODELS) {
     const warm = await complete(server, folder, text, { logprobs: 2 });
     const session = warm.plumbline.session;
     assert.deepEqual([session['matched_by'], session['reused_tokens']], ['text', spelled.length + 6]);
+    assert.equal(session['text_declined'], null);
     const tokens = [...spelled, ...idsOfText('answer, and on')];
     assert.equal(warm.usage.prompt_tokens, tokens.length);
     const plain = await tinyServer(t, folder, dictation, { sessions: 'off' });
@@ -134,6 +136,7 @@ for (const model of DS4_MODELS) {
     const room = 512 - idsOfText('a <think> banswer').length - 1;
     const tight = await complete(server, folder, 'a <think> banswer!', { max_tokens: room });
     assert.notEqual(tight.plumbline.session['matched_by'], 'text');
+    assert.equal(tight.plumbline.session['text_declined'], 'no_room');
   });
 
   test(`${model}: rows that are no numbers end no session, and their states are kept`, async (t) => {
@@ -174,4 +177,33 @@ test('a model whose states are known by tokens alone takes every text as it is',
   assert.notEqual(warm.plumbline.session['matched_by'], 'text');
   const plain = await tinyServer(t, folder, dictation, { sessions: 'off' });
   assert.deepEqual(warm.choices, (await complete(plain, folder, text, { logprobs: 2 })).choices);
+});
+
+test('a session of another family that fails beside them takes nothing of theirs', async () => {
+  let spoilt = false;
+  const server = await threeFamilies(ALL_MODELS, { rowHook: (row, _, { session }) => void (spoilt && session?.id === 'fails' && row.fill(NaN)) }); // prettier-ignore
+  const ask = async (model: string, session: string): Promise<[number, unknown]> => {
+    const body = { model, prompt: 'Once upon a time', max_tokens: 4, temperature: 0, prompt_cache_key: session };
+    const response = await server.post('/v1/completions', body);
+    return [response.status, ((await response.json()) as { choices?: unknown }).choices];
+  };
+  const kept = () =>
+    server.models.slice(1).map(({ sessions }) =>
+      sessions.bank!.entries().map(({ session, lineage, capture: { kind, tokens, trunk } }) => {
+        return [session, lineage, kind, tokens, [...(trunk as PagedState).snapshot()]];
+      }),
+    );
+  try {
+    const before = await Promise.all(ALL_MODELS.map((model) => ask(model, 'fails')));
+    const states = kept();
+    assert.ok(states.every((entries) => entries.length > 0));
+    spoilt = true;
+    assert.equal((await ask('qwen', 'fails'))[0], 500);
+    spoilt = false;
+    assert.equal(server.models[0]!.sessions.containment!.counts.containments, 1);
+    assert.deepEqual(kept(), states);
+    for (const [i, model] of ALL_MODELS.entries()) assert.deepEqual(await ask(model, 'fails'), before[i]);
+  } finally {
+    await server.end();
+  }
 });

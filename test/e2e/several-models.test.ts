@@ -42,11 +42,29 @@ async function refusal(body: object): Promise<[number, string, string]> {
   return [response.status, error.code, error.param];
 }
 
+test('an alias is the model that reasons first, or does not, unless the request says otherwise', async () => {
+  const say = async (model: string, more: object = {}): Promise<unknown> => {
+    const response = await server.post('/v1/chat/completions', ask(model, { seed: 7, logprobs: true, ...more }));
+    const { choices, model: served } = (await response.json()) as { choices: unknown; model: string };
+    assert.deepEqual([response.status, served], [200, 'deepseek']);
+    return choices;
+  };
+  const [off, on] = [await say('deepseek', { think: false }), await say('deepseek', { think: true })];
+  assert.notDeepEqual(off, on);
+  assert.deepEqual(await say('deepseek-chat'), off);
+  assert.deepEqual(await say('deepseek-reasoner'), on);
+  assert.deepEqual(await say('deepseek-chat', { reasoning_effort: 'high' }), on);
+  assert.deepEqual(await say('deepseek-reasoner', { thinking: { type: 'disabled' } }), off);
+  assert.deepEqual(await say('deepseek-reasoner', { chat_template_kwargs: { enable_thinking: false } }), off);
+  const one = (await (await fetch(`${server.url}/v1/models/deepseek-chat`)).json()) as { plumbline: object };
+  assert.deepEqual({ ...one.plumbline, backend: '' }, { context_length: 512, backend: '', activation_law: 'f32', alias_of: 'deepseek', thinking: 'off' }); // prettier-ignore
+});
+
 test('all are listed, in /v1/models and /health, and an unknown one is refused by name', async () => {
   const list = (await (await fetch(`${server.url}/v1/models`)).json()) as { data: { id: string }[] };
   assert.deepEqual(
     list.data.map(({ id }) => id),
-    ALL_MODELS,
+    [...ALL_MODELS, 'deepseek-chat', 'deepseek-reasoner'],
   );
   const health = (await (await fetch(`${server.url}/health`)).json()) as {
     status: string;

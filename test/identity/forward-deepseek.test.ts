@@ -95,6 +95,10 @@ test('the model hands over the laws of its own sampler and does not speculate', 
     samplingDefaults: { temperature: 1, topP: 1, topK: 0, minP: 0.05 },
     invalidRow: 'ds4-fallback',
     prefixKey: 'text',
+    modelAliases: [
+      { name: 'deepseek-chat', thinking: false },
+      { name: 'deepseek-reasoner', thinking: true },
+    ],
     chat: 'dsml',
   });
   assert.equal('speculation' in model, false);

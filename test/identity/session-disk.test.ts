@@ -122,6 +122,10 @@ test('states of the DeepSeek family go to the disk and back', async (t) => {
   await assertIdentity(t, 'deepseek-v4-strong', 'f32');
 });
 
+test('shared choices, pools and recurrences of the GLM family go to the disk and back, from shared memory, too', async (t) => {
+  await assertIdentity(t, 'glm5-next-shared-index', 'f32', 'wasm');
+});
+
 test('pages of rows narrower than float32 go to the disk and back', async (t) => {
   await assertIdentity(t, 'qwen4-exp-tiny', 'bf16');
 });

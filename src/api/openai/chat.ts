@@ -9,8 +9,9 @@ import type { AnswerPart, ToolCall } from '../../chat/conversation.js';
 import type { SessionWish } from '../../schedule/request.js';
 import type { Answer, FinishEvent, PreparedGeneration, RequestContext, TokenEvent } from '../answer.js';
 import { GatheredAnswer, readAnswer } from '../given-answer.js';
-import { findModel, planGeneration } from '../plan-generation.js';
-import type { PreparedConversation, ServedModel } from '../served-model.js';
+import { findModel } from '../model-names.js';
+import { planGeneration } from '../plan-generation.js';
+import type { ModelAlias, PreparedConversation, ServedModel } from '../served-model.js';
 import { sessionWish } from '../session-name.js';
 import { answerHead, plumblineBlock, type AnswerHead, type PlumblineBlock } from './answer-head.js';
 import { parseChatRequest, type ChatRequest } from './chat-request.js';
@@ -21,14 +22,14 @@ import { openAiUsage, type OpenAiUsage } from './usage.js';
 /** Parses, renders, tokenises and checks; throws a PlumblineError before anything is queued. */
 export function prepareChat(body: unknown, context: RequestContext): PreparedGeneration {
   const parsed = parseChatRequest(body);
-  const model = findModel(parsed.model, context.models);
+  const { model, alias } = findModel(parsed.model, context.models);
   const { readsThinking = false } = model.chat;
-  const thinking = readsThinking ? thinkingWish(parsed.thinkingFields) : undefined;
+  const thinking = readsThinking ? thinkingWish(parsed.thinkingFields, aliasThinking(parsed, alias)) : undefined;
   const name = sessionWish(context.sessionId, parsed.promptCacheKey);
   const prepared = model.chat.prepare({ ...parsed, thinking }, name.id, parsed.maxTokens);
-  const { promptTokens, stablePrefix, splicedTurns, spliceDeclined, prefix } = prepared;
+  const { promptTokens, stablePrefix, splicedTurns, spliceDeclined, prefix, textDeclined } = prepared;
   const note = noteMaker(model, parsed, prepared);
-  const session = { ...name, stablePrefix, splicedTurns, spliceDeclined, prefix, note };
+  const session = { ...name, stablePrefix, splicedTurns, spliceDeclined, prefix, textDeclined, note };
   const request = planGeneration(model, { ...parsed, session }, promptTokens, 'messages', context, prepared);
   const ignored = readsThinking ? parsed.ignored : [...parsed.ignored, ...givenThinkingFields(parsed.thinkingFields)];
   return {
@@ -37,6 +38,11 @@ export function prepareChat(body: unknown, context: RequestContext): PreparedGen
     stream: parsed.stream,
     answer: new ChatAnswer(model, { ...parsed, ignored }, prepared, context),
   };
+}
+
+/** What the name of the model says of reasoning, where no field of the request says anything. */
+function aliasThinking({ templateArguments }: ChatRequest, alias: ModelAlias | undefined): boolean | undefined {
+  return templateArguments['enable_thinking'] === undefined ? alias?.thinking : undefined;
 }
 
 /** Reads the answer of a turn from its tokens alone, as the client is given it, and makes the note of it. */

@@ -4,7 +4,8 @@
  */
 import type { FinishReason } from '../../schedule/request.js';
 import type { Answer, FinishEvent, PreparedGeneration, RequestContext, TokenEvent } from '../answer.js';
-import { findModel, planGeneration } from '../plan-generation.js';
+import { findModel } from '../model-names.js';
+import { planGeneration } from '../plan-generation.js';
 import { sessionWish } from '../session-name.js';
 import type { ServedModel } from '../served-model.js';
 import { answerHead, plumblineBlock, type AnswerHead, type PlumblineBlock } from './answer-head.js';
@@ -15,13 +16,15 @@ import { openAiUsage, type OpenAiUsage } from './usage.js';
 /** Parses, tokenises and checks; throws a PlumblineError before anything is queued. */
 export function prepareCompletion(body: unknown, context: RequestContext): PreparedGeneration {
   const parsed = parseCompletionRequest(body);
-  const model = findModel(parsed.model, context.models);
+  const { model } = findModel(parsed.model, context.models);
   const name = sessionWish(context.sessionId, parsed.promptCacheKey);
   const plain = parsed.prompt.kind === 'text' ? model.encode(parsed.prompt.text) : parsed.prompt.ids;
   // Ids are meant as they are.
-  const known = parsed.prompt.kind === 'text' ? model.knownText?.(plain, name.id, parsed.maxTokens) : undefined;
+  const found = parsed.prompt.kind === 'text' ? model.knownText?.(plain, name.id, parsed.maxTokens) : undefined;
+  const known = typeof found === 'object' ? found : undefined;
+  const textDeclined = typeof found === 'string' ? found : undefined;
   const promptTokens = known?.promptTokens ?? plain;
-  const session = { ...name, prefix: known?.prefix };
+  const session = { ...name, prefix: known?.prefix, textDeclined };
   const request = planGeneration(model, { ...parsed, session }, promptTokens, 'prompt', context);
   return { model, request, stream: parsed.stream, answer: new CompletionAnswer(model, parsed, context) };
 }

@@ -27,11 +27,14 @@ const schema = z.object({
   think: optional(flag()),
 });
 
-/** Throws `invalid_request` with the field at fault. */
-export function thinkingWish(fields: ThinkingFields): ThinkingWish {
+/**
+ * @param unasked whether to reason when no field says anything of it; undefined: as the chat format does by itself
+ * Throws `invalid_request` with the field at fault.
+ */
+export function thinkingWish(fields: ThinkingFields, unasked?: boolean): ThinkingWish {
   const { reasoning_effort: effort, thinking, think } = parseBody(schema, fields);
-  const enabled = thinking === undefined ? think : thinking.type === 'enabled';
-  return { enabled, effort };
+  const asked = thinking === undefined ? think : thinking.type === 'enabled';
+  return { enabled: asked ?? (effort === undefined ? unasked : undefined), effort };
 }
 
 /** Names of those that say something. */

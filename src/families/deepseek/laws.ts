@@ -20,5 +20,9 @@ export const DEEPSEEK_LAWS: FamilyLaws = {
   samplingDefaults: { temperature: 1, topP: 1, topK: 0, minP: 0.05 },
   invalidRow: 'ds4-fallback',
   prefixKey: 'text',
+  modelAliases: [
+    { name: 'deepseek-chat', thinking: false },
+    { name: 'deepseek-reasoner', thinking: true },
+  ],
   chat: 'dsml',
 };
