@@ -5,6 +5,7 @@
  * given back; only tensors of the text forward pass enter memory.
  */
 import { openCheckpoint } from '../../weights/checkpoint.js';
+import { weightFiles } from '../../weights/content-hash.js';
 import { readGenerationConfig } from '../../weights/generation-config.js';
 import { activationLaw, assembleModel, checkContext } from '../assemble.js';
 import type { FamilyLoadOptions, LoadedModel } from '../load.js';
@@ -27,6 +28,7 @@ export async function loadGlm(options: FamilyLoadOptions): Promise<LoadedModel> 
   const contextLength = checkContext(options.contextLength, config.maxPositions);
   const checkpoint = openCheckpoint(dir);
   try {
+    const files = weightFiles(checkpoint);
     const { weights, report } = inventoryGlm(checkpoint, config);
     const state = glmStateLayout(config, law);
     const { layout } = state;
@@ -44,7 +46,7 @@ export async function loadGlm(options: FamilyLoadOptions): Promise<LoadedModel> 
         new GlmModel({ ...parts, ...{ id, config, backend, law, gatePolicy, contextLength, maxRows, sequences } }),
       release: () => checkpoint.close(),
     });
-    return { model, generation, eosTokenIds: config.eosTokenIds, report, memory };
+    return { model, generation, eosTokenIds: config.eosTokenIds, report, memory, weightFiles: files };
   } catch (error) {
     checkpoint.close();
     throw error;
