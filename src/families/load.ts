@@ -8,6 +8,7 @@ import type { Backend } from '../engine/backends/backend.js';
 import type { LanguageModel } from '../engine/model.js';
 import type { GatePolicy } from '../engine/plan/phase.js';
 import type { GenerationConfig } from '../weights/generation-config.js';
+import type { WeightFile } from '../weights/content-hash.js';
 import type { MemoryPlan } from '../weights/memory-plan.js';
 import { readJsonFile } from '../weights/json-file.js';
 import type { LoadReport } from './load-report.js';
@@ -51,6 +52,8 @@ export interface LoadedModel {
   readonly report: LoadReport;
   /** What it was planned to take, checked against the machine before anything was loaded. */
   readonly memory: MemoryPlan;
+  /** As they were when they were opened; absent for weights that no file has. */
+  readonly weightFiles?: readonly WeightFile[] | undefined;
 }
 
 type FamilyLoader = (options: FamilyLoadOptions) => Promise<LoadedModel>;

@@ -17,6 +17,7 @@ import type { ContainmentFigures } from '../observe/metrics.js';
 import { Sessions, type SessionFailure } from '../schedule/session-turn.js';
 import { SessionAdmin } from '../sessions/admin.js';
 import { Bank } from '../sessions/bank.js';
+import { zlibChecksum } from '../sessions/checkpoints/checksum.js';
 import { diskFilesWith, type FileLayer } from '../sessions/checkpoints/file-layer.js';
 import { SessionFolder } from '../sessions/checkpoints/session-folder.js';
 import { obstacle } from '../sessions/checkpoints/compatibility.js';
@@ -29,7 +30,9 @@ import { bankPlace, conversationPlace, storePlaces } from '../sessions/places.js
 import { residentSessions } from '../sessions/resident-sessions.js';
 import type { TextPrefixesOptions } from '../sessions/text-prefixes.js';
 import { storeAdmin } from '../sessions/store-admin.js';
+import type { Lane, StateStamp } from '../sessions/types.js';
 import type { DeclinedPath, SessionsHealth } from './health.js';
+import { ModelContents } from './model-contents.js';
 
 export interface OpenedSessions {
   /** What the scheduler asks; absent when no sessions are kept. */
@@ -66,7 +69,7 @@ const FLUSH_MS = 10_000;
  * @throws session_store_locked, session_store_unusable; nothing stays open then
  */
 export async function openSessions(
-  { model, memory }: LoadedModel,
+  { model, memory, weightFiles }: LoadedModel,
   options: Options,
   seams: SessionSeams = {},
   promptFormat = '',
@@ -86,22 +89,28 @@ export async function openSessions(
   }
   const { fences, store } = await openStore(model, memory.waitingStateBytes, options, seams);
   const bank = memory.keptStateBytes > 0 ? new Bank<SequenceState>(memory.keptStateBytes, fences) : undefined;
-  const stamps = (['ar', 'mtp'] as const).map((lane) => stateIdentity.stamp(lane));
+  const contents =
+    store && (await ModelContents.open(weightFiles, store.folder, fastCrc32() ?? zlibChecksum, seams.log));
+  const stamp = (lane: Lane): StateStamp => {
+    const own = stateIdentity.stamp(lane);
+    return contents ? { ...own, modelHash: contents.modelHash(own.modelHash) } : own;
+  };
+  const diskUsable = (): boolean => contents?.obstacle === undefined && containment.diskUsable;
   const committed = new CommittedTurns({
     format: promptFormat,
     recall: (session) => {
-      const mayRead = store !== undefined && containment.diskUsable && fences.stateOf(session) === 'ready';
-      return mayRead ? store.notes(session, stamps) : { notes: [], unreadable: 0 };
+      const mayRead = store !== undefined && diskUsable() && fences.stateOf(session) === 'ready';
+      return mayRead ? store.notes(session, [stamp('ar'), stamp('mtp')]) : { notes: [], unreadable: 0 };
     },
   });
   const restores: Record<string, number> = {};
   const turns = new Sessions({
-    stamp: (lane) => stateIdentity.stamp(lane),
+    stamp,
     laneOf: (sampler) => laneOf(model, sampler),
     fences,
     bank,
     disk: store,
-    diskUsable: () => containment.diskUsable,
+    diskUsable,
     mayPersist: (lineage) => fences.mayPersist(lineage),
     contain: (failure) => contain(containment, model, options, failure),
     onRestore: (outcome) => {
@@ -154,10 +163,12 @@ export async function openSessions(
     declined: () => [
       ...(bank ? [] : [{ path: 'sessions in memory', reason: 'there is no memory for them' }]),
       ...(store ? [] : [{ path: 'sessions on disk', reason: 'no --session-dir was given' }]),
+      ...(contents?.obstacle === undefined ? [] : [{ path: 'sessions on disk', reason: contents.obstacle }]),
     ],
     tellAddress: async (url) => store?.folder.lock.tellAddress(url),
     async close() {
       containment.close();
+      await contents?.close();
       await store?.flush(FLUSH_MS);
       await fences.idle();
       await store?.close();

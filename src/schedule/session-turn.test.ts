@@ -9,7 +9,8 @@ import { NO_FENCES } from '../sessions/fence-view.js';
 import type { Capture, RestoreOutcome, StateStamp } from '../sessions/types.js';
 import type { FinishReason, GenerationEvent, SessionReport } from './request.js';
 import { Scheduler } from './scheduler.js';
-import { Sessions, type DiskStore, type SessionsOptions } from './session-turn.js';
+import type { DiskStore } from './disk-store.js';
+import { Sessions, type SessionsOptions } from './session-turn.js';
 
 const STAMP = (lane: 'ar' | 'mtp'): StateStamp => ({
   ...{ family: 'fake', modelHash: '', activationLaw: 'f32', floatLaw: 'fma', engineLaw: '', layoutHash: '' },
@@ -68,6 +69,28 @@ describe('what is kept', () => {
     });
     bank.clear();
     assert.equal(model.liveStates, 0);
+  });
+
+  test('a disk that may not be used yet is neither asked nor given anything, and both are told', async () => {
+    const refuses = (): never => assert.fail('it was asked');
+    const disk = {
+      match: () => ({ kind: 'no-match', reason: 'no_entry' }),
+      hold: refuses,
+      restore: refuses,
+      save: refuses,
+    };
+    const { scheduler } = setUp({ disk: disk as unknown as DiskStore, diskUsable: () => false });
+    const { events } = await outcomeOf(
+      scheduler.submit(makeRequest({ promptTokens: prompt(6), session: named('a', 5) })),
+    );
+    const { restore, stored } = reportOf(events);
+    assert.deepEqual(
+      [restore, stored],
+      [
+        { kind: 'no-match', reason: 'busy' },
+        { ram: 'stored', disk: 'unusable' },
+      ],
+    );
   });
 
   test('a turn that a stop string cut, one that is cancelled, and one whose closing row is invalid are not kept as a whole', async () => {

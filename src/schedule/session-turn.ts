@@ -14,36 +14,11 @@ import type { RequestSampler } from '../sample/sampler.js';
 import type { Bank, BankEntry } from '../sessions/bank.js';
 import { Conversations, type SessionName } from '../sessions/conversations.js';
 import type { FenceView } from '../sessions/fence-view.js';
-import type { Capture, Lane, Lineage, RestoreOutcome, RestoreReason, StateStamp } from '../sessions/types.js';
+import type { Capture, Lane, Lineage, RestoreReason, StateStamp } from '../sessions/types.js';
+import type { DiskCandidate, DiskStore } from './disk-store.js';
 import type { ContainableFailure } from './job.js';
 import type { GenerationRequest, NotStored, SessionReport } from './request.js';
 import type { Turn, TurnKeeper, TurnStart } from './turn-keeper.js';
-
-/** What the disk has; see sessions/checkpoints/store.ts. */
-export interface DiskStore<Candidate extends DiskCandidate = DiskCandidate> {
-  match(
-    tokens: readonly number[],
-    stamp: StateStamp,
-  ):
-    | { readonly kind: 'candidate'; readonly candidate: Candidate }
-    | { readonly kind: 'no-match'; readonly reason: RestoreReason };
-  hold(candidate: Candidate): () => void;
-  restore(candidate: Candidate, signal?: AbortSignal): Promise<RestoreOutcome<SequenceState>>;
-  save(request: {
-    readonly capture: Capture<SequenceState>;
-    readonly stamp: StateStamp;
-    readonly lineage: Lineage;
-    readonly session: string;
-    readonly note?: (() => Uint8Array | undefined) | undefined;
-  }): void;
-}
-
-export interface DiskCandidate {
-  readonly length: number;
-  readonly session: string;
-  readonly kind: Capture<SequenceState>['kind'];
-  readonly lineage: Lineage;
-}
 
 /** A row of a session's request was invalid. */
 export interface SessionFailure extends ContainableFailure {
@@ -195,7 +170,7 @@ class SessionTurn implements Turn {
       return this.#startFromDisk(candidate, make, signal);
     }
     if (inRam) return this.#startFrom(inRam, make);
-    return this.#startCold(found?.kind === 'none' ? found.reason : this.#diskReason(), make);
+    return this.#startCold(this.#noneReason(found), make);
   }
 
   async #startFromDisk(
@@ -328,10 +303,17 @@ class SessionTurn implements Turn {
     return found.kind === 'candidate' ? found.candidate : undefined;
   }
 
-  /** Why the disk alone has nothing. */
-  #diskReason(): RestoreReason {
-    const { disk, fences, stamp } = this.#o;
-    if (!disk) return 'bank_off';
+  /** Why nothing was found: what the disk says of it where the memory knows of nothing. */
+  #noneReason(inBank: ReturnType<Bank<SequenceState>['match']> | undefined): RestoreReason {
+    const { disk, diskUsable } = this.#o;
+    const inRam = inBank?.kind === 'none' ? inBank.reason : undefined;
+    if (!disk) return inRam ?? 'bank_off';
+    if (inRam !== undefined && inRam !== 'no_entry') return inRam;
+    return diskUsable?.() === false ? 'busy' : this.#diskReason(disk);
+  }
+
+  #diskReason(disk: DiskStore): RestoreReason {
+    const { fences, stamp } = this.#o;
     if (fences.stateOf(this.name.id) !== 'ready') return 'session_fenced';
     const found = disk.match(this.#request.promptTokens, stamp(this.#lane));
     return found.kind === 'no-match' ? found.reason : 'read_failed';

@@ -3,7 +3,7 @@
  *
  * Invariants: the same files give the same name wherever they lie and whatever they are called; names, dtypes and shapes of
  * all tensors are in it. Of tensors too large to be read at every start, only the beginning, the middle and the end are in
- * it: training, merging and quantising change every part of a tensor.
+ * it: training, merging and quantising change every part of a tensor. What outlives the process goes by content-hash.ts.
  */
 import { createHash } from 'node:crypto';
 import type { Checkpoint } from './checkpoint.js';

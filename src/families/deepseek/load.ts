@@ -8,6 +8,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { checkpointHash } from '../../weights/checkpoint-hash.js';
 import { openCheckpoint } from '../../weights/checkpoint.js';
+import { weightFiles } from '../../weights/content-hash.js';
 import { readGenerationConfig } from '../../weights/generation-config.js';
 import { checkContext } from '../assemble.js';
 import type { FamilyLoadOptions, LoadedModel } from '../load.js';
@@ -24,6 +25,7 @@ export async function loadDeepseek(options: FamilyLoadOptions): Promise<LoadedMo
   checkContext(options.contextLength, config.maxPositions);
   const checkpoint = openCheckpoint(dir);
   try {
+    const files = weightFiles(checkpoint);
     const { weights, report } = inventoryDeepseek(checkpoint, config);
     const { model, memory } = await assembleDeepseek(options, {
       config,
@@ -32,7 +34,7 @@ export async function loadDeepseek(options: FamilyLoadOptions): Promise<LoadedMo
       provide: (tensors) => LoadedWeights.load(backend, checkpoint, tensors, progress, signal),
       release: () => checkpoint.close(),
     });
-    return { model, generation, eosTokenIds: config.eosTokenIds, report, memory };
+    return { model, generation, eosTokenIds: config.eosTokenIds, report, memory, weightFiles: files };
   } catch (error) {
     checkpoint.close();
     throw error;

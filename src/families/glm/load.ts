@@ -8,6 +8,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { checkpointHash } from '../../weights/checkpoint-hash.js';
 import { openCheckpoint } from '../../weights/checkpoint.js';
+import { weightFiles } from '../../weights/content-hash.js';
 import { readGenerationConfig } from '../../weights/generation-config.js';
 import { activationLaw, assembleModel, checkContext } from '../assemble.js';
 import type { FamilyLoadOptions, LoadedModel } from '../load.js';
@@ -30,6 +31,7 @@ export async function loadGlm(options: FamilyLoadOptions): Promise<LoadedModel> 
   const contextLength = checkContext(options.contextLength, config.maxPositions);
   const checkpoint = openCheckpoint(dir);
   try {
+    const files = weightFiles(checkpoint);
     const { weights, report } = inventoryGlm(checkpoint, config);
     const state = glmStateLayout(config, law);
     const { layout } = state;
@@ -51,7 +53,7 @@ export async function loadGlm(options: FamilyLoadOptions): Promise<LoadedModel> 
         }),
       release: () => checkpoint.close(),
     });
-    return { model, generation, eosTokenIds: config.eosTokenIds, report, memory };
+    return { model, generation, eosTokenIds: config.eosTokenIds, report, memory, weightFiles: files };
   } catch (error) {
     checkpoint.close();
     throw error;

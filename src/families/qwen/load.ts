@@ -8,6 +8,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { checkpointHash } from '../../weights/checkpoint-hash.js';
 import { openCheckpoint } from '../../weights/checkpoint.js';
+import { weightFiles } from '../../weights/content-hash.js';
 import { readGenerationConfig } from '../../weights/generation-config.js';
 import type { FamilyLoadOptions, LoadedModel } from '../load.js';
 import { LoadedWeights } from '../weight-source.js';
@@ -24,6 +25,7 @@ export async function loadQwen(options: FamilyLoadOptions): Promise<LoadedModel>
   checkContext(options.contextLength, config.maxPositions);
   const checkpoint = openCheckpoint(dir);
   try {
+    const files = weightFiles(checkpoint);
     const { weights, report } = inventoryQwen(checkpoint, config, draftHead);
     const { model, memory } = await assembleQwen(options, {
       config,
@@ -35,7 +37,7 @@ export async function loadQwen(options: FamilyLoadOptions): Promise<LoadedModel>
       tablePlace: 'on-disk',
       release: () => checkpoint.close(),
     });
-    return { model, generation, eosTokenIds: config.eosTokenIds, report, memory };
+    return { model, generation, eosTokenIds: config.eosTokenIds, report, memory, weightFiles: files };
   } catch (error) {
     checkpoint.close();
     throw error;

@@ -1,0 +1,42 @@
+import assert from 'node:assert/strict';
+import { existsSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { setTimeout as elapsed } from 'node:timers/promises';
+import { temporaryFolder } from '../../test/support/repository.js';
+import { zlibChecksum } from '../sessions/checkpoints/checksum.js';
+import { readKnownHashes } from '../sessions/checkpoints/known-hashes.js';
+import { SessionFolder } from '../sessions/checkpoints/session-folder.js';
+import type { Checkpoint } from '../weights/checkpoint.js';
+import { weightFiles } from '../weights/content-hash.js';
+import { ModelContents } from './model-contents.js';
+
+test('large weights are read behind the back of a server that has begun, and only once; until then nothing is used', async (t) => {
+  const path = join(temporaryFolder(t, 'contents'), 'weights');
+  writeFileSync(path, Buffer.alloc(4 << 20, 3));
+  const files = weightFiles({ files: [{ path }] } as unknown as Checkpoint).map((file) => ({ ...file, changedAt: 0 }));
+  const folder = await SessionFolder.open(join(temporaryFolder(t, 'contents'), 'sessions'));
+  t.after(() => folder.close());
+  const open = (given = files) => ModelContents.open(given, folder, zlibChecksum, undefined, 0);
+  const stopped = await open();
+  assert.match(stopped.obstacle ?? '', /being read/);
+  await stopped.close();
+  assert.match(stopped.obstacle ?? '', /being read/);
+  const begun = await open();
+  assert.match(begun.modelHash('own'), /^unknown own$/);
+  while (begun.obstacle !== undefined) await elapsed(2);
+  assert.match(begun.modelHash('own'), /^own\+[0-9a-f]{64}$/);
+  await begun.close();
+  assert.equal(readKnownHashes(folder, zlibChecksum).size, 1);
+  const known = await open();
+  assert.deepEqual([known.obstacle, known.modelHash('own')], [undefined, begun.modelHash('own')], 'at once');
+
+  const place = join(folder.path, 'weight-hashes');
+  assert.ok(existsSync(place));
+  writeFileSync(place, 'damaged');
+  assert.equal(readKnownHashes(folder, zlibChecksum).size, 0);
+  const changed = await open(files.map((file) => ({ ...file, identity: 'another' })));
+  while (/being read/.test(changed.obstacle ?? '')) await elapsed(2);
+  assert.match(changed.obstacle ?? '', /weights has changed since it was loaded/);
+  assert.equal((await ModelContents.open(undefined, folder, zlibChecksum, undefined)).modelHash('own'), 'own');
+});
