@@ -51,6 +51,8 @@ export interface ChatMemory {
   readonly turnEnds: readonly TurnEndToken[];
   /** Present where kept states are known by their text. */
   readonly texts?: TextPrefixes | undefined;
+  /** Whether the answer is given out as it comes. */
+  readonly streamed?: boolean | undefined;
   /** Tokens that the answer needs; default 1. */
   readonly answerTokens?: number | undefined;
 }
@@ -175,7 +177,7 @@ export class ChatFormat {
         if (session !== undefined && history) committed?.remember(session, history.key, answer, turnTokens);
       },
       ...(this.#dialect
-        ? this.#dialectParts(this.#dialect, conversation, prompt, thinking)
+        ? this.#dialectParts(this.#dialect, conversation, prompt, thinking, memory?.streamed)
         : { reader: this.#tagReader(prompt, conversation) }),
     };
   }
@@ -192,12 +194,14 @@ export class ChatFormat {
     { tools }: Conversation,
     prompt: string,
     thinking: ThinkingMode,
+    live: boolean | undefined,
   ): Pick<PreparedChat, 'reader' | 'thinking' | 'stopTokenIds' | 'guide'> {
     return {
       reader: new BlockAnswerReader(dialect, {
         start: prompt.trimEnd().endsWith(dialect.reasoning.open) ? 'reasoning' : 'answer',
         tools,
         newCallId: this.#newCallId,
+        live,
       }),
       thinking: thinking !== 'off',
       stopTokenIds: this.#idsOf(dialect.stopTokens(thinking)),
