@@ -102,6 +102,10 @@ export const ERRORS = {
     'The answer ended inside a tool call, so that there is neither a call nor a text to give; raise max_tokens or ask again.',
     'nothing',
   ),
+  tool_call_malformed: server(
+    'A streamed answer has a tool call that cannot be read, and its beginning has already been sent; ask again, or without streaming, where such an answer comes back as text.',
+    'nothing',
+  ),
   internal_error: server('A fault of plumbline itself; please report it with the request id.', 'request'),
   invalid_distribution: server(
     'A sampling distribution was built from negative or mismatched entries: a programming error.',

@@ -71,11 +71,18 @@ export interface ConversationFormat {
   /**
    * Prompt ids of a conversation and the reader of the answer to it. Throws `chat_template_error`, `context_length_exceeded`.
    * @param session as the client names it; earlier answers of it come back with the tokens that were generated
-   * @param answerTokens that are asked for, so that tokens which come back leave room for them
    */
-  prepare(conversation: Conversation, session?: string, answerTokens?: number): PreparedConversation;
+  prepare(conversation: Conversation, session?: string, wish?: AnswerWish): PreparedConversation;
   /** Whether it reads the thinking fields of a request (`reasoning_effort`, `thinking`, `think`); if not, they are ignored. */
   readonly readsThinking?: boolean | undefined;
+}
+
+/** What the answer is to be, as far as its prompt and its reader depend on it. */
+export interface AnswerWish {
+  /** Tokens that are asked for, so that tokens of earlier answers leave room for them. */
+  readonly answerTokens?: number | undefined;
+  /** Whether it is given out as it comes. */
+  readonly streamed?: boolean | undefined;
 }
 
 /** What the chat format prepared; of all but the prompt and the reader, a format gives what it has. */

@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
+import { fixture } from '../../test/support/repository.js';
 import { BlockAnswerReader, type BlockReaderOptions } from './block-answer-reader.js';
 import { BlockGuide } from './block-guide.js';
 import type { AnswerPart, ToolDefinition } from './conversation.js';
@@ -255,3 +257,76 @@ for (const name of ['dsml', 'argument-pairs'] as const) {
     assert.equal(guide.completedAt, name === 'dsml' ? closeEnd : undefined);
   });
 }
+
+interface LiveCase {
+  readonly name: string;
+  readonly dialect: 'dsml' | 'argument-pairs';
+  readonly pieces: readonly string[];
+  readonly cut?: boolean;
+  /** Kind and text of what comes out, in order: `content`, `call` (its name), `arguments`, or `error` (its code) at the end. */
+  readonly expected: readonly (readonly [string, string])[];
+}
+
+describe('calls given out as they are written', () => {
+  const { cases } = JSON.parse(readFileSync(fixture('chat', 'live-calls.json'), 'utf8')) as { cases: LiveCase[] };
+  for (const { name, dialect, pieces, cut = false, expected } of cases) {
+    test(`${dialect}: ${name}`, () => {
+      const reader = new BlockAnswerReader(chatDialect(dialect)!, {
+        ...{ start: 'answer', tools: TOOLS, newCallId: (index) => `call_${index}`, live: true },
+      });
+      const out: [string, string][] = [];
+      let calls = 0;
+      const take = (parts: readonly AnswerPart[]): void => {
+        for (const part of parts) {
+          if (part.kind === 'tool-call') {
+            assert.deepEqual([part.index, part.id], [calls, `call_${calls++}`]);
+            out.push(['call', part.name]);
+          } else {
+            if (part.kind === 'tool-arguments') assert.equal(part.index, calls - 1);
+            out.push([part.kind === 'tool-arguments' ? 'arguments' : part.kind, part.text]);
+          }
+        }
+      };
+      try {
+        for (const piece of pieces) take(reader.push(piece));
+        take(reader.finish(cut));
+      } catch (thrown) {
+        out.push(['error', (thrown as { code: string }).code]);
+      }
+      assert.deepEqual(out, expected);
+    });
+  }
+
+  for (const name of ['dsml', 'argument-pairs'] as const) {
+    test(`${name}: any chunking gives the same calls, and those of an answer in one piece where that has some`, () => {
+      const dialect = chatDialect(name)!;
+      const joined = (pieces: readonly string[], cut: boolean, live: boolean): unknown => {
+        try {
+          const parts: (AnswerPart & { text?: string })[] = [];
+          for (const part of read(dialect, pieces, { cut, live })) {
+            const last = parts.at(-1);
+            if (part.kind === 'tool-arguments' && last?.kind === part.kind)
+              parts[parts.length - 1] = { ...last, text: last.text + part.text };
+            else parts.push(part);
+          }
+          return parts.map((part) =>
+            part.kind === 'tool-arguments' ? { ...part, text: JSON.parse(part.text) as unknown } : part,
+          );
+        } catch (thrown) {
+          return (thrown as { code: string }).code;
+        }
+      };
+      fc.assert(
+        fc.property(fc.array(fc.constantFrom(...FRAGMENTS[name]!), { maxLength: 12 }), fc.boolean(), (parts, cut) => {
+          const text = parts.join('');
+          const live = joined([text], cut, true);
+          assert.deepEqual(joined([...text], cut, true), live);
+          assert.deepEqual(joined(parts, cut, true), live);
+          // A malformed block is an error only where its beginning is out.
+          if (live !== 'tool_call_malformed') assert.deepEqual(live, joined([text], cut, false));
+        }),
+        { numRuns: 1500 },
+      );
+    });
+  }
+});

@@ -3,7 +3,8 @@
  *
  * Invariants: how the text was cut into pieces never shows in the result; a block is given out when it is whole, or lacks
  * nothing but closing marks at the end; a malformed one comes back as content, marks included, with everything behind it; one
- * that is cut off anywhere else is `tool_call_unterminated`. Inside reasoning only a whole block ends the reasoning; an
+ * that is cut off anywhere else is `tool_call_unterminated`. Where calls are given out as they are written, what has gone out
+ * cannot come back as content: a block that turns out malformed behind the name of a call is `tool_call_malformed`. Inside reasoning only a whole block ends the reasoning; an
  * opening mark alone is text.
  */
 import { PlumblineError } from '../errors.js';
@@ -18,6 +19,8 @@ export interface BlockReaderOptions {
   /** Empty: blocks are not looked for, their marks are content. */
   readonly tools: readonly ToolDefinition[];
   readonly newCallId: (index: number) => string;
+  /** Whether calls are given out as they are written, not when their block is whole. Default false. */
+  readonly live?: boolean | undefined;
 }
 
 type State =
@@ -41,6 +44,8 @@ export class BlockAnswerReader implements AnswerPartReader {
   /** Of the unread text: how much of a block was pushed into it. */
   #pushed = 0;
   #block: ToolBlock | undefined;
+  /** Of the block: whether anything of its calls was given out. */
+  #told = false;
   #calls = 0;
   #parts: AnswerPart[] = [];
 
@@ -123,6 +128,7 @@ export class BlockAnswerReader implements AnswerPartReader {
     this.#emit('content', withoutGap(this.#unread.slice(0, opened)));
     this.#block = this.dialect.tools.begin(this.options.tools);
     this.#pushed = this.dialect.tools.open.length;
+    this.#told = false;
     return this.#goOn(this.#unread.slice(opened), 'block');
   }
 
@@ -130,15 +136,20 @@ export class BlockAnswerReader implements AnswerPartReader {
     const block = this.#block ?? this.dialect.tools.begin(this.options.tools);
     block.push(this.#unread.slice(this.#pushed));
     this.#pushed = this.#unread.length;
-    if (block.state === 'malformed') return this.#goOn(this.#unread, 'plain');
+    if (this.options.live === true) this.#givePieces(block);
+    if (block.state === 'malformed') {
+      if (this.#told) throw malformed();
+      return this.#goOn(this.#unread, 'plain');
+    }
     if (block.state === 'done') {
-      this.#giveCalls(block.calls);
+      if (!this.#told) this.#giveCalls(block.calls);
       return this.#goOn(this.#unread.slice(this.dialect.tools.open.length + block.end), 'after-block');
     }
     if (!ended) return false;
     const calls = block.complete(cut);
     if (calls === undefined) throw unterminated(cut);
-    this.#giveCalls(calls);
+    if (this.options.live === true) this.#givePieces(block);
+    else this.#giveCalls(calls);
     return this.#goOn('', 'after-block');
   }
 
@@ -164,6 +175,19 @@ export class BlockAnswerReader implements AnswerPartReader {
     const start = from + this.dialect.tools.open.length;
     block.push(this.#unread.slice(start, to));
     return block.state === 'done' ? { calls: block.calls, end: start + block.end } : undefined;
+  }
+
+  /** A piece of arguments belongs to the newest call. */
+  #givePieces(block: ToolBlock): void {
+    for (const piece of block.take()) {
+      this.#told = true;
+      if (piece.kind === 'arguments') {
+        this.#parts.push({ kind: 'tool-arguments', index: this.#calls - 1, text: piece.text });
+        continue;
+      }
+      const index = this.#calls++;
+      this.#parts.push({ kind: 'tool-call', index, id: this.options.newCallId(index), name: piece.name });
+    }
   }
 
   #giveCalls(calls: readonly WrittenToolCall[]): void {
@@ -197,6 +221,11 @@ export class BlockAnswerReader implements AnswerPartReader {
 function withoutGap(text: string): string {
   const gap = GAPS.find((candidate) => text.endsWith(candidate)) ?? '';
   return text.slice(0, text.length - gap.length);
+}
+
+function malformed(): PlumblineError {
+  const remedy = 'ask again, or without streaming, where such an answer comes back as text';
+  return new PlumblineError('tool_call_malformed', `the answer has a tool call that cannot be read: ${remedy}`);
 }
 
 function unterminated(cut: boolean): PlumblineError {

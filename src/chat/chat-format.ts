@@ -55,6 +55,8 @@ export interface ChatMemory {
   readonly turnEnds: readonly TurnEndToken[];
   /** Present where kept states are known by their text. */
   readonly texts?: TextPrefixes | undefined;
+  /** Whether the answer is given out as it comes. */
+  readonly streamed?: boolean | undefined;
   /** Tokens that the answer needs; default 1. */
   readonly answerTokens?: number | undefined;
 }
@@ -169,7 +171,7 @@ export class ChatFormat {
     const tail = known ? known.promptTokens.slice(known.prefix.tokens) : plain;
     const { session, committed } = memory ?? {};
     const newCallId = this.#newCallId ?? callIds();
-    const newReader = this.#readerMaker(conversation, prompt, newCallId);
+    const newReader = this.#readerMaker(conversation, prompt, newCallId, memory?.streamed);
     return {
       promptTokens: [...head, ...tail],
       prefix: known?.prefix,
@@ -207,13 +209,18 @@ export class ChatFormat {
     };
   }
 
-  #readerMaker({ tools }: Conversation, prompt: string, newCallId: (index: number) => string): () => AnswerPartReader {
+  #readerMaker(
+    { tools }: Conversation,
+    prompt: string,
+    newCallId: (index: number) => string,
+    live: boolean | undefined,
+  ): () => AnswerPartReader {
     const dialect = this.#dialect;
     const open = dialect ? dialect.reasoning.open : this.#markers.reasoning?.open;
     const inside = open !== undefined && prompt.trimEnd().endsWith(open);
     if (dialect) {
       const start = inside ? 'reasoning' : 'answer';
-      return () => new BlockAnswerReader(dialect, { start, tools, newCallId });
+      return () => new BlockAnswerReader(dialect, { start, tools, newCallId, live });
     }
     const start = !inside ? 'answer' : prompt.endsWith(open) ? 'reasoning-tag' : 'reasoning';
     return () => new AnswerReader(this.#markers, { start, readToolCalls: tools.length > 0, newCallId });

@@ -208,8 +208,8 @@ function servedModel(
     textSink: (stop) => new TextAssembler(shownTokens(tokenizer, chat), { stop }),
     chat: {
       readsThinking: chat.readsThinking,
-      prepare: (conversation, session, answerTokens) =>
-        chat.prepare(conversation, model.contextLength, { session, committed, turnEnds, texts, answerTokens }),
+      prepare: (conversation, session, wish) =>
+        chat.prepare(conversation, model.contextLength, { session, committed, turnEnds, texts, ...wish }),
     },
     submit: (request) => scheduler.submit(request),
   };

@@ -9,7 +9,7 @@ import { test } from 'node:test';
 import type { PagedState } from '../../src/engine/state/sequence-state.js';
 import { invalidRows } from '../support/invalid-rows.js';
 import type { EmbeddedServer } from '../support/embedded-server.js';
-import { Dictation, idsOfText, tinyCheckpoint, tinyServer } from '../support/ds4-server.js';
+import { CONTEXT, Dictation, idsOfText, tinyCheckpoint, tinyServer } from '../support/ds4-server.js';
 import { temporaryFolder } from '../support/repository.js';
 import { ALL_MODELS, DS4_MODELS, threeFamilies, VOCABULARY } from '../support/three-families.js';
 
@@ -133,8 +133,9 @@ for (const model of DS4_MODELS) {
     assert.notEqual(exact.plumbline.session['matched_by'], 'text');
     assert.deepEqual(exact.choices, (await complete(plain, folder, ids, { logprobs: 2 })).choices);
     // A prompt for whose answer the stored tokens leave no room is taken as its text says.
-    const room = 512 - idsOfText('a <think> banswer').length - 1;
-    const tight = await complete(server, folder, 'a <think> banswer!', { max_tokens: room });
+    const room = CONTEXT - idsOfText('a <think> banswer').length - 1;
+    dictation.text = 'x';
+    const tight = await complete(server, folder, 'a <think> banswer!', { max_tokens: room, stop: 'x' });
     assert.notEqual(tight.plumbline.session['matched_by'], 'text');
     assert.equal(tight.plumbline.session['text_declined'], 'no_room');
   });

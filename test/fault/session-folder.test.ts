@@ -61,8 +61,8 @@ test('a process that has ended and that nobody asked for yet has no lock any mor
   const maker = await SessionFolder.open(path);
   const owner = readLockOwner(diskFiles, path)!;
   maker.close();
-  // What the shell becomes never asks for its child.
-  const parent = spawn('sh', ['-c', 'true & echo $!; exec sleep 60'], { stdio: ['ignore', 'pipe', 'inherit'] });
+  // What the shell has become by then never asks for its child.
+  const parent = spawn('sh', ['-c', 'sleep 1 & echo $!; exec sleep 60'], { stdio: ['ignore', 'pipe', 'inherit'] });
   t.after(() => parent.kill('SIGKILL'));
   const [line] = (await once(parent.stdout, 'data')) as [Buffer];
   const ended: LockOwner = { ...owner, pid: Number(line.toString()), started: '' };

@@ -11,8 +11,11 @@ import { withEmbeddedServer, type EmbeddedServer } from './embedded-server.js';
 import { temporaryFolder } from './repository.js';
 import type { TinyModel } from './three-families.js';
 import { writeCheckpoint, writeJson } from './write-checkpoint.js';
-import { writeDeepseekCheckpoint } from './write-deepseek.js';
-import { writeGlmCheckpoint } from './write-glm.js';
+import { tinyDeepseekConfig, writeDeepseekCheckpoint } from './write-deepseek.js';
+import { tinyGlmConfig, writeGlmCheckpoint } from './write-glm.js';
+
+/** Of the models under the ds4 law: room for the introduction of tools, in bytes. */
+export const CONTEXT = 4096;
 
 const MARKS: readonly string[] = [
   ...['<｜begin▁of▁sentence｜>', '<｜end▁of▁sentence｜>', '<｜User｜>', '<｜Assistant｜>'],
@@ -54,8 +57,9 @@ export class Dictation {
 export function tinyCheckpoint(t: TestContext, model: TinyModel): string {
   const folder = join(temporaryFolder(t, 'tiny'), model);
   if (model === 'qwen') writeCheckpoint(folder, {});
-  else if (model === 'deepseek') writeDeepseekCheckpoint(folder);
-  else writeGlmCheckpoint(folder);
+  else if (model === 'deepseek')
+    writeDeepseekCheckpoint(folder, { config: tinyDeepseekConfig({ max_position_embeddings: CONTEXT }) });
+  else writeGlmCheckpoint(folder, { config: tinyGlmConfig({ max_position_embeddings: CONTEXT }) });
   const json = byteTokenizerJson() as { added_tokens: object[] };
   const flags = { single_word: false, lstrip: false, rstrip: false, normalized: false, special: true };
   json.added_tokens.push(...MARKS.map((content) => ({ ...flags, id: IDS.get(content), content })));

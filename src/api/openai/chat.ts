@@ -26,7 +26,10 @@ export function prepareChat(body: unknown, context: RequestContext): PreparedGen
   const { readsThinking = false } = model.chat;
   const thinking = readsThinking ? thinkingWish(parsed.thinkingFields, aliasThinking(parsed, alias)) : undefined;
   const name = sessionWish(context.sessionId, parsed.promptCacheKey);
-  const prepared = model.chat.prepare({ ...parsed, thinking }, name.id, parsed.maxTokens);
+  const prepared = model.chat.prepare({ ...parsed, thinking }, name.id, {
+    answerTokens: parsed.maxTokens,
+    streamed: parsed.stream,
+  });
   const { promptTokens, stablePrefix, splicedTurns, spliceDeclined, prefix, textDeclined } = prepared;
   const note = noteMaker(model, parsed, prepared);
   const session = { ...name, stablePrefix, splicedTurns, spliceDeclined, prefix, textDeclined, note };

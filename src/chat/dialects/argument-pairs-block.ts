@@ -7,6 +7,7 @@
 import type { ToolDefinition } from '../conversation.js';
 import type { WrittenToolCall } from '../tool-call.js';
 import { partialMark } from '../partial-mark.js';
+import { CallPieces, type CallPiece } from './call-pieces.js';
 import { endsInsideMark, guardMark, skipSpace, type ToolBlock } from './dialect.js';
 import { argumentsText, isJson } from './dsml-block.js';
 
@@ -25,6 +26,7 @@ export class ArgumentPairsBlock implements ToolBlock {
   state: ToolBlock['state'] = 'open';
   end = 0;
   readonly calls: WrittenToolCall[] = [];
+  readonly #pieces = new CallPieces();
   #text = '';
   #at = 0;
   #mode: Mode = 'name';
@@ -43,6 +45,10 @@ export class ArgumentPairsBlock implements ToolBlock {
   get inPayload(): boolean {
     const isValue = this.state === 'open' && this.#mode === 'value';
     return isValue && partialMark(this.#text.slice(this.#at), PAIRS.valueClose, 2) === 0;
+  }
+
+  take(): readonly CallPiece[] {
+    return this.#pieces.take();
   }
 
   complete(cut: boolean): readonly WrittenToolCall[] | undefined {
@@ -72,9 +78,9 @@ export class ArgumentPairsBlock implements ToolBlock {
       case 'key':
         return this.#until(PAIRS.keyClose, 'gap', (key) => (this.#key = key.trim()));
       case 'gap':
-        return this.#expect(PAIRS.valueOpen, 'value');
+        return this.#openValue();
       case 'value':
-        return this.#until(PAIRS.valueClose, 'between', (value) => this.#endValue(value));
+        return this.#readValue();
     }
   }
 
@@ -92,7 +98,9 @@ export class ArgumentPairsBlock implements ToolBlock {
 
   #takeName(text: string): boolean {
     this.#name = text.trim();
-    return /^[^\s<>]+$/.test(this.#name);
+    if (!/^[^\s<>]+$/.test(this.#name)) return false;
+    this.#pieces.open(this.#name);
+    return true;
   }
 
   #between(): boolean {
@@ -105,6 +113,23 @@ export class ArgumentPairsBlock implements ToolBlock {
     }
     if (endsInsideMark(this.#text, at, PAIRS.close)) return false;
     return this.#expect(PAIRS.keyOpen, 'key');
+  }
+
+  /** Only of a value that is a string by its schema it is known before its end what it is. */
+  #openValue(): boolean {
+    if (!this.#expect(PAIRS.valueOpen, 'value')) return false;
+    if (this.#isString()) this.#pieces.openString(this.#key, this.#valueStart);
+    return true;
+  }
+
+  #readValue(): boolean {
+    if (this.#until(PAIRS.valueClose, 'between', (value) => this.#endValue(value))) return true;
+    this.#pieces.string(this.#text, PAIRS.valueClose);
+    return false;
+  }
+
+  #isString(): boolean {
+    return parameterType(this.tools, this.#name, this.#key) === 'string';
   }
 
   /** A mark that must stand here, behind white space. */
@@ -132,11 +157,15 @@ export class ArgumentPairsBlock implements ToolBlock {
 
   #endValue(value: string): void {
     const plain = value.replaceAll(guardMark(PAIRS.valueClose, PAIRS.valueClose), PAIRS.valueClose);
-    const isString = parameterType(this.tools, this.#name, this.#key) === 'string' || !isJson(plain);
-    this.#members.set(this.#key, isString ? JSON.stringify(plain) : plain.trim());
+    const isString = this.#isString() || !isJson(plain);
+    const source = isString ? JSON.stringify(plain) : plain.trim();
+    this.#members.set(this.#key, source);
+    if (this.#pieces.inString) this.#pieces.closeString(this.#text, this.#valueStart + value.length, PAIRS.valueClose);
+    else this.#pieces.member(this.#key, source);
   }
 
   #endCall(): void {
+    this.#pieces.close();
     this.calls.push({ name: this.#name, arguments: argumentsText(this.#members) });
   }
 

@@ -3,6 +3,7 @@
  * how a block of tool calls is read. A family names its dialect as data; nothing here knows a family.
  */
 import type { AnswerPart, Conversation, ToolDefinition } from '../conversation.js';
+import type { CallPiece } from './call-pieces.js';
 import type { WrittenToolCall } from '../tool-call.js';
 
 /** How much the model reasons before its answer. */
@@ -23,6 +24,8 @@ export interface ToolBlock {
   readonly inPayload: boolean;
   /** Of a block that is done. */
   readonly calls: readonly WrittenToolCall[];
+  /** What is certain of the calls since this was last asked, in the order in which it is written. */
+  take(): readonly CallPiece[];
   /**
    * The calls of an open block that lacks nothing but closing marks, once no more text comes; undefined for any other.
    * @param cut whether the answer was cut by its token limit, so that a value may be incomplete.

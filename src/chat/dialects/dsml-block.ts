@@ -8,6 +8,7 @@
  */
 import type { WrittenToolCall } from '../tool-call.js';
 import { partialMark } from '../partial-mark.js';
+import { CallPieces, type CallPiece } from './call-pieces.js';
 import { endsInsideMark, guardMark, skipSpace, type ToolBlock } from './dialect.js';
 
 const NAME = '｜DSML｜';
@@ -46,6 +47,7 @@ export class DsmlBlock implements ToolBlock {
   state: ToolBlock['state'] = 'open';
   end = 0;
   readonly calls: WrittenToolCall[] = [];
+  readonly #pieces = new CallPieces();
   #text = '';
   #at = 0;
   #mode: Mode = 'structure';
@@ -65,6 +67,10 @@ export class DsmlBlock implements ToolBlock {
     if (this.#mode === 'json') return this.#inJsonString;
     // A first character of a closing tag may be anything; from two on it is the tag.
     return this.#mode === 'string' && partialMark(this.#text.slice(this.#at), DSML.parameterClose, 2) === 0;
+  }
+
+  take(): readonly CallPiece[] {
+    return this.#pieces.take();
   }
 
   complete(cut: boolean): readonly WrittenToolCall[] | undefined {
@@ -123,6 +129,7 @@ export class DsmlBlock implements ToolBlock {
     if (name === undefined || name === '') return this.#fail();
     this.#endCall();
     this.#call = { name, members: new Map() };
+    this.#pieces.open(name);
     this.#at = tagEnd + 1;
     return true;
   }
@@ -138,12 +145,14 @@ export class DsmlBlock implements ToolBlock {
     this.#inJsonString = false;
     this.#escaped = false;
     this.#valueStart = this.#at = tagEnd + 1;
+    if (this.#mode === 'string') this.#pieces.openString(name, this.#at);
     return true;
   }
 
   #string(): boolean {
     const close = this.#text.indexOf(DSML.parameterClose, this.#at);
     if (close < 0) {
+      this.#pieces.string(this.#text, DSML.parameterClose);
       this.#at = Math.max(this.#at, this.#text.length - DSML.parameterClose.length + 1);
       return false;
     }
@@ -177,6 +186,8 @@ export class DsmlBlock implements ToolBlock {
     const escapedClose = guardMark(DSML.parameterClose, DSML.parameterClose);
     const source = isString ? JSON.stringify(value.replaceAll(escapedClose, DSML.parameterClose)) : value.trim();
     if (!isString && !isJson(source)) return false;
+    if (isString) this.#pieces.closeString(this.#text, this.#valueStart + value.length, DSML.parameterClose);
+    else this.#pieces.member(this.#parameter, source);
     this.#call?.members.set(this.#parameter, source);
     return true;
   }
@@ -184,6 +195,7 @@ export class DsmlBlock implements ToolBlock {
   #endCall(): void {
     if (this.#call === undefined) return;
     this.calls.push({ name: this.#call.name, arguments: argumentsText(this.#call.members) });
+    this.#pieces.close();
     this.#call = undefined;
   }
 
