@@ -9,7 +9,7 @@ import { resolve } from 'node:path';
 import { CommittedTurns } from '../chat/history-splice.js';
 import type { Options } from '../config.js';
 import { fastCrc32, fastReader } from '../engine/backends/cpu/index.js';
-import type { LanguageModel, SequenceState, StateIdentity } from '../engine/model.js';
+import type { LanguageModel, SequenceState } from '../engine/model.js';
 import type { LoadedModel } from '../families/load.js';
 import { laneOf } from '../generate/choose-sequence.js';
 import type { Log } from '../observe/log.js';
@@ -150,7 +150,13 @@ export async function openSessions(
     containment,
     admin,
     committed,
-    kept: keptPrefixes(stateIdentity, bank, store, () => containment.diskUsable),
+    kept: keptPrefixes(
+      () => stamp('ar'),
+      stateIdentity.knownGatePolicies,
+      bank,
+      store,
+      () => containment.diskUsable,
+    ),
     health: () => ({
       mode: 'on',
       ram: bank && bankHealth(bank),
@@ -182,12 +188,13 @@ export async function openSessions(
  * where a piece ends says nothing of the text. Of models whose states are of one lane, the plain one.
  */
 function keptPrefixes(
-  identity: StateIdentity,
+  stamp: () => StateStamp,
+  knownGatePolicies: readonly string[],
   bank: Bank<SequenceState> | undefined,
   store: CheckpointStore<SequenceState> | undefined,
   diskUsable: () => boolean,
 ): Pick<TextPrefixesOptions, 'stored' | 'reach'> {
-  const [wanted, known] = [identity.stamp('ar'), new Set(identity.knownGatePolicies)];
+  const known = new Set(knownGatePolicies);
   const disk = (): typeof store => (diskUsable() ? store : undefined);
   return {
     *stored() {
@@ -195,6 +202,7 @@ function keptPrefixes(
         if (lane !== 'ar' || capture.kind === 'chunk') continue;
         yield { identity: capture, session, tokens: () => capture.tokens };
       }
+      const wanted = stamp();
       for (const entry of disk()?.entries() ?? []) {
         if (entry.kind === 'chunk' || obstacle(entry.file.header.stamp, wanted, known) !== undefined) continue;
         yield { identity: entry, session: entry.session, tokens: () => entry.tokensOf('trunk') };
@@ -202,7 +210,7 @@ function keptPrefixes(
     },
     reach(prompt) {
       const inRam = bank?.match(prompt, 'ar', '');
-      const onDisk = disk()?.match(prompt, wanted);
+      const onDisk = disk()?.match(prompt, stamp());
       return Math.max(
         inRam?.kind === 'found' ? inRam.entry.capture.tokens.length : 0,
         onDisk?.kind === 'candidate' ? onDisk.candidate.length : 0,
