@@ -40,9 +40,14 @@ export interface PreparedChat {
   readonly thinking?: boolean;
   /** Of a dialect, when tools are offered. */
   readonly guide?: AnswerGuide;
+  /** Of a dialect, when tools are offered: the prompt and the reader of another answer behind one that could not be read. */
+  readonly correct?: ((answer: readonly number[]) => Correction) | undefined;
   /** Of a dialect: ids that end this answer beside the model's own. */
   readonly stopTokenIds?: readonly number[];
 }
+
+/** Another answer behind one whose tool calls could not be read. */
+export type Correction = Pick<PreparedChat, 'promptTokens' | 'reader' | 'guide'>;
 
 /** Whose conversation it is, and what was answered in it. */
 export interface ChatMemory {
@@ -65,6 +70,10 @@ export interface ChatFormatOptions extends Omit<ChatTemplateOptions, 'namedToken
   /** Makes the ids of tool calls; default: a random one, because a client matches answers to calls by it. */
   readonly newCallId?: ((index: number) => string) | undefined;
 }
+
+/** What a model is told of tool calls that could not be read. */
+const UNREADABLE =
+  'Error: the tool call could not be read. Write the whole block again, in the form that the instructions give.';
 
 type ChatTokenizer = Pick<Tokenizer, 'encode'> & Partial<Pick<Tokenizer, 'addedTokenId' | 'tokenBytes' | 'isSpecial'>>;
 
@@ -165,8 +174,9 @@ export class ChatFormat {
     const known = typeof found === 'object' ? found : undefined;
     const head = known ? known.promptTokens.slice(0, known.prefix.tokens) : spliced.head;
     const tail = known ? known.promptTokens.slice(known.prefix.tokens) : plain;
+    const promptTokens = [...head, ...tail];
     return {
-      promptTokens: [...head, ...tail],
+      promptTokens,
       prefix: known?.prefix,
       textDeclined: typeof found === 'string' ? found : undefined,
       stablePrefix: head.length + stablePart(this.#closedText(conversation, thinking), prompt, tail, encode),
@@ -176,6 +186,7 @@ export class ChatFormat {
         const { session, committed } = memory ?? {};
         if (session !== undefined && history) committed?.remember(session, history.key, answer, turnTokens);
       },
+      ...(this.#dialect && this.#correctable(this.#dialect, conversation, promptTokens, thinking)),
       ...(this.#dialect
         ? this.#dialectParts(this.#dialect, conversation, prompt, thinking, memory?.streamed)
         : { reader: this.#tagReader(prompt, conversation) }),
@@ -206,6 +217,22 @@ export class ChatFormat {
       thinking: thinking !== 'off',
       stopTokenIds: this.#idsOf(dialect.stopTokens(thinking)),
       ...(tools.length > 0 && { guide: this.#guide(dialect, tools) }),
+    };
+  }
+
+  #correctable(
+    dialect: ChatDialect,
+    conversation: Conversation,
+    promptTokens: readonly number[],
+    thinking: ThinkingMode,
+  ): Pick<PreparedChat, 'correct'> {
+    if (conversation.tools.length === 0) return {};
+    const text = dialect.correction(UNREADABLE, thinking);
+    return {
+      correct: (answer) => ({
+        promptTokens: [...promptTokens, ...answer, ...this.#tokenizer.encode(text)],
+        ...this.#dialectParts(dialect, conversation, text, thinking, false),
+      }),
     };
   }
 
