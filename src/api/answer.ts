@@ -13,6 +13,11 @@ export interface Answer {
   /** Chunks that go out as soon as the stream is open. */
   begin(): readonly unknown[];
   token(event: TokenEvent): readonly unknown[];
+  /**
+   * Another pass that the answer needs behind a finished one, in place of what came so far; asked once, before `end`, where
+   * nothing was given out yet.
+   */
+  again?(event: FinishEvent): GenerationRequest | undefined;
   /** The last chunks: text that was held back, the finish reason, the usage. */
   end(event: FinishEvent): readonly unknown[];
   /** The answer in one piece. */

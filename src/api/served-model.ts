@@ -95,6 +95,8 @@ export interface PreparedConversation
 
 /** Splits the text of one answer into reasoning, content and tool calls, as it comes. */
 export interface PartReader {
+  /** Whether a block of tool calls was malformed. */
+  readonly malformed?: boolean;
   push(text: string): readonly AnswerPart[];
   /**
    * What is still held back, once no more text comes.

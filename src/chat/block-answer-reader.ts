@@ -56,6 +56,10 @@ export class BlockAnswerReader implements AnswerPartReader {
     this.#state = options.start === 'answer' ? 'begin' : 'reasoning';
   }
 
+  get malformed(): boolean {
+    return this.#state === 'plain';
+  }
+
   push(text: string): readonly AnswerPart[] {
     this.#unread += text;
     return this.#read(false, false);

@@ -44,8 +44,20 @@ export interface PreparedChat {
   readonly thinking?: boolean;
   /** Of a dialect, when tools are offered. */
   readonly guide?: AnswerGuide;
+  /** Of a dialect, when tools are offered: the prompt and the reader of another answer behind one that could not be read. */
+  readonly correct?: ((answer: readonly number[]) => Correction) | undefined;
   /** Of a dialect: ids that end this answer beside the model's own. */
   readonly stopTokenIds?: readonly number[];
+}
+
+/** Another answer behind one whose tool calls could not be read. */
+export type Correction = Pick<PreparedChat, 'promptTokens' | 'newReader' | 'guide'>;
+
+interface Correctable {
+  readonly conversation: Conversation;
+  readonly promptTokens: readonly number[];
+  readonly thinking: ThinkingMode;
+  readonly newCallId: (index: number) => string;
 }
 
 /** Whose conversation it is, and what was answered in it. */
@@ -69,6 +81,10 @@ export interface ChatFormatOptions extends Omit<ChatTemplateOptions, 'namedToken
   /** Makes the ids of tool calls; default: random ones of each prompt, because a client matches answers to calls by it. */
   readonly newCallId?: ((index: number) => string) | undefined;
 }
+
+/** What a model is told of tool calls that could not be read. */
+const UNREADABLE =
+  'Error: the tool call could not be read. Write the whole block again, in the form that the instructions give.';
 
 type ChatTokenizer = Pick<Tokenizer, 'encode'> & Partial<Pick<Tokenizer, 'addedTokenId' | 'tokenBytes' | 'isSpecial'>>;
 
@@ -172,8 +188,9 @@ export class ChatFormat {
     const { session, committed } = memory ?? {};
     const newCallId = this.#newCallId ?? callIds();
     const newReader = this.#readerMaker(conversation, prompt, newCallId, memory?.streamed);
+    const promptTokens = [...head, ...tail];
     return {
-      promptTokens: [...head, ...tail],
+      promptTokens,
       prefix: known?.prefix,
       textDeclined: typeof found === 'string' ? found : undefined,
       stablePrefix: head.length + stablePart(this.#closedText(conversation, thinking), prompt, tail, encode),
@@ -187,6 +204,7 @@ export class ChatFormat {
       reader: newReader(),
       newReader,
       ...(this.#dialect && this.#dialectParts(this.#dialect, conversation, thinking)),
+      ...(this.#dialect && this.#correctable(this.#dialect, { conversation, promptTokens, thinking, newCallId })),
     };
   }
 
@@ -206,6 +224,20 @@ export class ChatFormat {
       thinking: thinking !== 'off',
       stopTokenIds: this.#idsOf(dialect.stopTokens(thinking)),
       ...(tools.length > 0 && { guide: this.#guide(dialect, tools) }),
+    };
+  }
+
+  #correctable(dialect: ChatDialect, asked: Correctable): Pick<PreparedChat, 'correct'> {
+    const { conversation, promptTokens, thinking, newCallId } = asked;
+    if (conversation.tools.length === 0) return {};
+    const text = dialect.correction(UNREADABLE, thinking);
+    const newReader = this.#readerMaker(conversation, text, newCallId, false);
+    return {
+      correct: (answer) => ({
+        promptTokens: [...promptTokens, ...answer, ...this.#tokenizer.encode(text)],
+        newReader,
+        ...this.#dialectParts(dialect, conversation, thinking),
+      }),
     };
   }
 

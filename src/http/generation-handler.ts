@@ -70,12 +70,19 @@ class Run {
   /** The whole answer; throws the failure of the generation. */
   async whole(): Promise<unknown> {
     const { answer, model, request } = this.prepared;
-    const events = model.submit(request);
+    let events = model.submit(request);
     try {
-      const finish = await this.#consume(events, async (event) => {
-        answer.token(event);
-        return 'go-on';
-      });
+      const pass = (): Promise<FinishEvent> =>
+        this.#consume(events, async (event) => {
+          answer.token(event);
+          return 'go-on';
+        });
+      let finish = await pass();
+      const again = answer.again?.(finish);
+      if (again !== undefined) {
+        events = model.submit(again);
+        finish = await pass();
+      }
       answer.end(finish);
       this.#finished(finish);
       return answer.body();

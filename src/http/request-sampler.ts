@@ -78,6 +78,9 @@ function hookedSampler(sampler: RequestSampler, request: GenerationRequest, hook
     get warning() {
       return sampler.warning;
     },
+    get randomState() {
+      return sampler.randomState;
+    },
   };
 }
 
@@ -89,6 +92,9 @@ function hookedSpeculative(sampler: SpeculativeSampler, request: GenerationReque
     check: (row, context) => sampler.check(row, context),
     get warning() {
       return sampler.warning;
+    },
+    get randomState() {
+      return sampler.randomState;
     },
     greedy: sampler.greedy,
     acceptance: sampler.acceptance,

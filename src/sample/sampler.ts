@@ -65,6 +65,8 @@ export interface RequestSampler {
   check(row: Float32Array, context: RowContext): void;
   /** Rows so far that were made into tokens though they held NaN, +infinity or nothing finite. */
   readonly warning?: LogitsWarning | undefined;
+  /** The state of the generator, in laws where another one seeded with it goes on from there. */
+  readonly randomState?: bigint | undefined;
 }
 
 export interface SamplerLaw {

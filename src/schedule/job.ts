@@ -28,6 +28,8 @@ export interface JobOptions {
   readonly onWait?: ((waiting: Promise<void>) => void) | undefined;
   /** The seed that its sampler draws with. */
   readonly seed: bigint;
+  /** The state of its sampler's generator, where another request can go on from it. */
+  readonly randomState?: (() => bigint | undefined) | undefined;
   /** What its sampler saw of rows that another law refuses. */
   readonly logitsWarning: () => LogitsWarning | undefined;
   /** Milliseconds of a clock that never goes back. */
@@ -226,6 +228,7 @@ export class Job {
     const speculation = this.#sequence?.speculation;
     const session = this.#options.sessionReport?.();
     const logitsWarning = this.#options.logitsWarning();
+    const randomState = this.#options.randomState?.();
     return {
       promptTokens: this.request.promptTokens.length,
       completionTokens: this.completionTokens,
@@ -233,6 +236,7 @@ export class Job {
       prefillMs: state.firstTokenAt - state.startedAt,
       decodeMs: (this.#decodedAt ?? this.#options.now()) - state.firstTokenAt,
       seed: this.#options.seed,
+      ...(randomState !== undefined && { randomState }),
       ...(speculation && { speculation }),
       ...(session && { session }),
       ...(logitsWarning && { logitsWarning }),

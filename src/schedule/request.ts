@@ -162,6 +162,8 @@ export interface GenerationUsage {
   readonly decodeMs: number;
   /** The seed that was used, so that an unseeded answer can be asked for again. */
   readonly seed: bigint;
+  /** State of the generator behind the answer, under laws where it can be the seed of what goes on from there. */
+  readonly randomState?: bigint | undefined;
   /** What speculation did, or why it was declined; absent when nobody asked for it. */
   readonly speculation?: SpeculationReport | undefined;
   /** Absent where no sessions are kept. */

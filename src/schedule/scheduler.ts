@@ -115,6 +115,7 @@ export class Scheduler {
         contain: turn && ((failure) => turn.contain(failure)),
         onWait: (waiting) => this.#waitFor(waiting),
         seed: sampler.seed,
+        randomState: () => sampler.randomState,
         logitsWarning: () => sampler.warning,
         now: this.#options.now ?? (() => performance.now()),
         onEnd: (ended) => {

@@ -41,8 +41,24 @@ export class Dictation {
   /** The rows that tokens were made of, as the model gave them. */
   rows: Float32Array[] = [];
 
-  readonly hook: NonNullable<TestSeams['rowHook']> = (row, { step, site }) => {
+  /** What further answers are, one after the other, over `text`. */
+  set texts(texts: string[]) {
+    this.#texts = texts;
+    this.seeds = [];
+  }
+  get texts(): string[] {
+    return this.#texts;
+  }
+  #texts: string[] = [];
+  /** The seeds of the requests that said them. */
+  seeds: (bigint | undefined)[] = [];
+
+  readonly hook: NonNullable<TestSeams['rowHook']> = (row, { step, site }, { sampling }) => {
     if (site === 'closing_forward') return;
+    if (step === 0 && this.#texts.length > 0) {
+      this.text = this.#texts.shift();
+      this.seeds.push(sampling.seed);
+    }
     this.rows.push(row.slice());
     this.spoil?.(row, step);
     if (this.text === undefined) return;

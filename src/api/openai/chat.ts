@@ -6,12 +6,13 @@
  * with what follows it; so a stream that breaks off can never look like a whole answer.
  */
 import type { AnswerPart, ToolCall } from '../../chat/conversation.js';
-import type { SessionWish } from '../../schedule/request.js';
+import type { GenerationRequest, GenerationUsage, SessionWish } from '../../schedule/request.js';
 import type { Answer, FinishEvent, PreparedGeneration, RequestContext, TokenEvent } from '../answer.js';
 import { GatheredAnswer, readAnswer } from '../given-answer.js';
 import { findModel } from '../model-names.js';
 import { planGeneration } from '../plan-generation.js';
-import type { ModelAlias, PreparedConversation, ServedModel } from '../served-model.js';
+import { bothPasses, secondPass } from '../second-pass.js';
+import type { ModelAlias, PartReader, PreparedConversation, ServedModel } from '../served-model.js';
 import { sessionWish } from '../session-name.js';
 import { answerHead, plumblineBlock, type AnswerHead, type PlumblineBlock } from './answer-head.js';
 import { parseChatRequest, type ChatRequest } from './chat-request.js';
@@ -39,7 +40,7 @@ export function prepareChat(body: unknown, context: RequestContext): PreparedGen
     model,
     request,
     stream: parsed.stream,
-    answer: new ChatAnswer(model, { ...parsed, ignored }, prepared, context),
+    answer: new ChatAnswer(model, { ...parsed, ignored }, prepared, context, request),
   };
 }
 
@@ -61,6 +62,29 @@ function noteMaker(model: ServedModel, { stop }: ChatRequest, prepared: Prepared
     });
     return answer && note(answer, turnTokens);
   };
+}
+
+type ClosedPass = { readonly parts: readonly AnswerPart[] } | { readonly error: unknown };
+
+/** What was wrong with the tool calls of a first pass. */
+type SecondPassReason = 'malformed' | 'unterminated';
+
+interface SecondPassBlock {
+  readonly reason: SecondPassReason;
+  /** Tokens of each pass, prompt and answer. */
+  readonly first: { readonly prompt_tokens: number; readonly completion_tokens: number };
+  readonly second: { readonly prompt_tokens: number; readonly completion_tokens: number };
+}
+
+function secondPassBlock(
+  { usage, reason }: { usage: GenerationUsage; reason: SecondPassReason },
+  second: GenerationUsage,
+): SecondPassBlock {
+  const tokens = ({ promptTokens, completionTokens }: GenerationUsage) => ({
+    prompt_tokens: promptTokens,
+    completion_tokens: completionTokens,
+  });
+  return { reason, first: tokens(usage), second: tokens(second) };
 }
 
 type ChatFinishReason = 'stop' | 'length' | 'tool_calls';
@@ -88,21 +112,30 @@ interface Delta {
 interface Ending {
   readonly finishReason: ChatFinishReason;
   readonly usage: OpenAiUsage;
-  readonly plumbline: PlumblineBlock;
+  readonly plumbline: PlumblineBlock & { readonly second_pass?: SecondPassBlock };
 }
 
 class ChatAnswer implements Answer {
   readonly #head: AnswerHead<'chat.completion.chunk'>;
-  readonly #given = new GatheredAnswer();
+  #given = new GatheredAnswer();
   readonly #logprobs: ChatTokenLogprob[] = [];
   #ending: Ending | undefined;
+  #reader: PartReader;
+  /** Ids of the pass that runs, without a stop token. */
+  #ids: number[] = [];
+  /** What the reader said at the end of the pass. */
+  #closed: ClosedPass | undefined;
+  /** What the first of two passes came to, and why there was a second one. */
+  #first: { readonly usage: GenerationUsage; readonly reason: SecondPassReason } | undefined;
 
   constructor(
     private readonly model: ServedModel,
     private readonly asked: ChatRequest,
     private readonly prepared: PreparedConversation,
     private readonly context: RequestContext,
+    private readonly request: GenerationRequest,
   ) {
+    this.#reader = prepared.reader;
     this.#head = answerHead('chatcmpl', 'chat.completion.chunk', model, context);
   }
 
@@ -111,7 +144,8 @@ class ChatAnswer implements Answer {
   }
 
   token(event: TokenEvent): unknown[] {
-    const deltas = this.prepared.reader.push(event.text).map((part) => this.#take(part));
+    this.#ids.push(event.tokenId);
+    const deltas = this.#reader.push(event.text).map((part) => this.#take(part));
     if (event.logprob === undefined) return deltas.map((delta) => this.#chunk(delta));
     const logprob = chatLogprob(event.logprob, event.topLogprobs ?? [], (id) => this.model.tokenBytes(id));
     this.#logprobs.push(logprob);
@@ -119,20 +153,44 @@ class ChatAnswer implements Answer {
     return [this.#chunk(first, [logprob]), ...rest.map((delta) => this.#chunk(delta))];
   }
 
-  end(event: FinishEvent): unknown[] {
-    const { reader } = this.prepared;
-    const parts = [...reader.push(event.text), ...reader.finish(event.reason === 'length')];
-    const last = parts.map((part) => this.#chunk(this.#take(part)));
+  again(event: FinishEvent): GenerationRequest | undefined {
+    const { correct } = this.prepared;
+    const closed = this.#close(event);
+    const reason = 'error' in closed ? 'unterminated' : this.#reader.malformed === true ? 'malformed' : undefined;
+    if (reason === undefined || correct === undefined) return undefined;
+    const correction = correct(this.#ids);
+    const request = secondPass(this.model, {
+      ...{ request: this.request, stop: this.asked.stop, finish: event, correction },
+      note: noteMaker(this.model, this.asked, { ...this.prepared, ...correction }),
+    });
+    if (request === undefined) return undefined;
+    this.#first = { usage: event.usage, reason };
+    this.#reader = correction.newReader();
+    this.#closed = undefined;
+    this.#given = new GatheredAnswer();
+    this.#ids = [];
+    this.#logprobs.length = 0;
+    return request;
+  }
+
+  end(last: FinishEvent): unknown[] {
+    const event = this.#first ? { ...last, usage: bothPasses(this.#first.usage, last.usage) } : last;
+    const closed = this.#close(event);
+    if ('error' in closed) throw closed.error;
+    const chunks = closed.parts.map((part) => this.#chunk(this.#take(part)));
     this.#remember(event);
     const called = this.#given.toolCalls.length > 0 && event.reason === 'stop';
     this.#ending = {
       finishReason: called ? 'tool_calls' : event.reason,
       usage: openAiUsage(event.usage),
-      plumbline: plumblineBlock(this.model, this.context, this.asked.ignored, event),
+      plumbline: {
+        ...plumblineBlock(this.model, this.context, this.asked.ignored, event),
+        ...(this.#first && { second_pass: secondPassBlock(this.#first, last.usage) }),
+      },
     };
     const { finishReason, usage, plumbline } = this.#ending;
     const finish = { ...this.#chunk({}, undefined, finishReason), plumbline };
-    return [...last, finish, ...(this.asked.includeUsage ? [{ ...this.#chunk({}), choices: [], usage }] : [])];
+    return [...chunks, finish, ...(this.asked.includeUsage ? [{ ...this.#chunk({}), choices: [], usage }] : [])];
   }
 
   body(): unknown {
@@ -158,6 +216,18 @@ class ChatAnswer implements Answer {
       usage: this.#ending?.usage ?? null,
       plumbline: this.#ending?.plumbline ?? null,
     };
+  }
+
+  /** Reads the rest of the pass, once. */
+  #close(event: FinishEvent): ClosedPass {
+    if (this.#closed === undefined) {
+      try {
+        this.#closed = { parts: [...this.#reader.push(event.text), ...this.#reader.finish(event.reason === 'length')] };
+      } catch (error) {
+        this.#closed = { error };
+      }
+    }
+    return this.#closed;
   }
 
   /** A turn whose state is kept can be put back with its tokens when the client sends it again. */

@@ -87,5 +87,7 @@ export const argumentPairsDialect: ChatDialect = {
     const [open, by] = [ASSISTANT + THINK, ASSISTANT + THINK + THINK_END];
     return [withoutBetween(transcript, { open, close: THINK_END, turns: ROLES, by })];
   },
+  correction: (reason, thinking) =>
+    `${OBSERVATION}${RESPONSE}${reason}${RESPONSE_END}${ASSISTANT}${THINK}${thinking === 'off' ? THINK_END : ''}`,
   stopTokens: (thinking) => (thinking === 'off' ? [...ROLES, THINK, THINK_END] : ROLES),
 };

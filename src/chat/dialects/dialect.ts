@@ -56,12 +56,19 @@ export interface ChatDialect {
    * Answers whose reasoning was not closed stay as they are.
    */
   visibleTexts(transcript: string): readonly string[];
+  /**
+   * What stands behind an answer, without the token that ended it, whose tool calls could not be read: the reason, as what a
+   * tool says, and the opening of another answer.
+   */
+  correction(reason: string, thinking: ThinkingMode): string;
   /** Added tokens that end an answer beside those of the model. */
   stopTokens(thinking: ThinkingMode): readonly string[];
 }
 
 /** Reads the answer to one prompt. */
 export interface AnswerPartReader {
+  /** Whether a block of tool calls was malformed. */
+  readonly malformed?: boolean;
   push(text: string): readonly AnswerPart[];
   finish(cut: boolean): readonly AnswerPart[];
 }

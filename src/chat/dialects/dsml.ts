@@ -109,5 +109,7 @@ export const dsmlDialect: ChatDialect = {
     [ASSISTANT + THINK_END, ASSISTANT + THINK + THINK_END].map((by) =>
       withoutBetween(transcript, { open: ASSISTANT + THINK, close: THINK_END, turns: [USER, ASSISTANT, END], by }),
     ),
+  correction: (reason, thinking) =>
+    `${END}${USER}${RESULT}${reason}${RESULT_END}${ASSISTANT}${thinking === 'off' ? THINK_END : THINK}`,
   stopTokens: (thinking) => (thinking === 'off' ? [END, THINK, THINK_END] : [END]),
 };

@@ -38,6 +38,10 @@ export class Ds4Sampler implements RequestSampler {
     return this.#watch.warning;
   }
 
+  get randomState(): bigint {
+    return this.#random.state;
+  }
+
   /** Whether nothing is drawn. */
   get greedy(): boolean {
     return this.#knobs.temperature <= 0;
