@@ -215,9 +215,10 @@ class Run {
   /** What ends the run now, if anything does. */
   #judge(): EndReason | undefined {
     if (this.#hasExited) return this.#child.exitCode === null ? 'signalled' : 'exited';
+    // Whatever ends it, what it held until then is told, also where the looks are far apart.
+    const held = this.#measure();
     if (this.#options.signal?.aborted === true) return 'interrupted';
     const { memoryBytes, idleMs, totalMs } = this.#options.limits;
-    const held = this.#measure();
     if (memoryBytes !== null && held !== undefined && held > memoryBytes) {
       this.#breachBytes = held;
       return 'memory';
