@@ -4,7 +4,27 @@
 #endif
 #include "backend.h"
 
+#include <sched.h>
 #include <stdlib.h>
+
+enum { SPIN_NANOSECONDS = 300000, YIELD_SPINS = 16 };
+
+/*
+ * Waits a moment for the next job, which in a running generation comes as soon as the token is chosen: waking a thread
+ * can take as long as a tenth of a small model's forward. A core that others wait for is given to them. Not where there
+ * are more threads than cores, nor on a single core, which JavaScript needs to come to its next job.
+ */
+static void spin_for_job(pl_backend *b) {
+  if (b->threads > b->cores || b->cores < 2) return;
+  const int64_t until = pl_now() + SPIN_NANOSECONDS;
+  for (uint32_t spins = 1; atomic_load_explicit(&b->waiting, memory_order_acquire) == 0; spins++) {
+    if (spins % YIELD_SPINS == 0) {
+      if (pl_now() > until) return;
+      sched_yield(); /* JavaScript may be waiting for this very core */
+    }
+    pl_relax();
+  }
+}
 
 static void append(pl_job_list *list, pl_job *job) {
   job->next = NULL;
@@ -26,14 +46,26 @@ static pl_job *take_first(pl_job_list *list) {
 static void *drive(void *argument) {
   pl_backend *b = argument;
   pl_set_float_mode();
+  bool spun = true; /* nothing has run yet: nothing is soon to come */
   pthread_mutex_lock(&b->mutex);
   for (;;) {
     pl_job *job = take_first(&b->queue);
     if (!job) {
       if (b->stop) break;
+      if (!spun) {
+        pthread_mutex_unlock(&b->mutex);
+        spin_for_job(b);
+        pthread_mutex_lock(&b->mutex);
+        spun = true;
+        continue;
+      }
+      b->sleeps = true;
       pthread_cond_wait(&b->wake, &b->mutex);
+      b->sleeps = false;
       continue;
     }
+    atomic_fetch_sub_explicit(&b->waiting, 1, memory_order_relaxed);
+    spun = false;
     pthread_mutex_unlock(&b->mutex);
     job->outcome = pl_execute(b->executor, job->entry->plan, &job->call, job->workspace);
     pthread_mutex_lock(&b->mutex);
@@ -50,6 +82,7 @@ pl_backend *pl_backend_new(const pl_kernels *kernels, int threads, double shared
   if (!b) return NULL;
   b->kernels = kernels;
   b->threads = threads;
+  b->cores = pl_available_cores();
   b->notify = notify;
   b->memory = pl_memory_new();
   b->executor = b->memory ? pl_executor_new(kernels, threads, shared_work) : NULL;
@@ -73,7 +106,8 @@ pl_backend *pl_backend_new(const pl_kernels *kernels, int threads, double shared
 void pl_backend_submit(pl_backend *b, pl_job *job) {
   pthread_mutex_lock(&b->mutex);
   append(&b->queue, job);
-  pthread_cond_signal(&b->wake);
+  atomic_fetch_add_explicit(&b->waiting, 1, memory_order_release);
+  if (b->sleeps) pthread_cond_signal(&b->wake);
   pthread_mutex_unlock(&b->mutex);
 }
 
@@ -91,6 +125,7 @@ void pl_backend_stop(pl_backend *b) {
   pl_executor_stop(b->executor); /* every job left ends as cancelled, and so is taken off the queue at once */
   pthread_mutex_lock(&b->mutex);
   b->stop = true;
+  atomic_fetch_add_explicit(&b->waiting, 1, memory_order_release); /* ends a spin */
   pthread_cond_signal(&b->wake);
   pthread_mutex_unlock(&b->mutex);
   pthread_join(b->driver, NULL);

@@ -3,12 +3,14 @@
  *
  * Invariants: all functions but the driver's own are called on the JavaScript thread of one environment; the driver
  * touches no JavaScript value: a finished job goes onto a list, and a thread-safe function lets JavaScript collect it;
- * a plan that is freed while jobs of it are pending stays until the last of them is collected.
+ * a driver that has run a job spins for a moment before it sleeps; a plan that is freed while jobs of it are pending
+ * stays until the last of them is collected.
  */
 #ifndef PL_BACKEND_H
 #define PL_BACKEND_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #define NAPI_VERSION 8
 #include <node_api.h>
@@ -45,7 +47,7 @@ typedef struct {
 
 struct pl_backend {
   const pl_kernels *kernels;
-  int threads;
+  int threads, cores;
   pl_memory *memory;
   pl_executor *executor;
   pl_plan_entry *plans;
@@ -56,7 +58,8 @@ struct pl_backend {
   pthread_mutex_t mutex; /* guards what follows */
   pthread_cond_t wake;
   pl_job_list queue, finished;
-  bool stop;
+  bool stop, sleeps;
+  _Atomic int32_t waiting; /* jobs in the queue, for a driver that spins */
   struct pl_backend **slot; /* where the thread-safe function finds the backend; empty once it has ended */
 };
 

@@ -36,6 +36,43 @@ INLINE f32x16 v_sigmoid(f32x16 x) {
   return v_select(v_gt(v_zero(), x), y, v_sub(one, y));
 }
 
+/*
+ * The same of `n` vectors (a constant, at most SIDE_BY_SIDE) in place. One sigmoid is a long chain of operations that wait
+ * for each other; step by step side by side, the chains fill each other's waits.
+ */
+enum { SIDE_BY_SIDE = 4 };
+#define EACH(i, n) \
+  UNROLL \
+  for (int i = 0; i < (n); i++)
+
+INLINE void v_exps(const int n, f32x16 *x) {
+  const f32x16 round = v_set(12582912.0f), most = v_set(89.0f), least = v_set(-104.0f);
+  f32x16 c[SIDE_BY_SIDE], k[SIDE_BY_SIDE], r[SIDE_BY_SIDE], p[SIDE_BY_SIDE];
+  EACH(i, n) c[i] = v_select(v_gt(x[i], most), most, x[i]);
+  EACH(i, n) c[i] = v_select(v_gt(least, c[i]), least, c[i]);
+  EACH(i, n) c[i] = v_select(v_isnan(x[i]), v_zero(), c[i]);
+  EACH(i, n) k[i] = v_add(v_mul(c[i], v_set((float)1.4426950408889634)), round);
+  EACH(i, n) k[i] = v_sub(k[i], round);
+  EACH(i, n) r[i] = v_sub(c[i], v_mul(k[i], v_set(0.693359375f)));
+  EACH(i, n) r[i] = v_sub(r[i], v_mul(k[i], v_set((float)(0.6931471805599453 - 0.693359375))));
+  EACH(i, n) p[i] = v_add(v_mul(v_set((float)(1.0 / 5040)), r[i]), v_set((float)(1.0 / 720)));
+  EACH(i, n) p[i] = v_add(v_mul(p[i], r[i]), v_set((float)(1.0 / 120)));
+  EACH(i, n) p[i] = v_add(v_mul(p[i], r[i]), v_set((float)(1.0 / 24)));
+  EACH(i, n) p[i] = v_add(v_mul(p[i], r[i]), v_set((float)(1.0 / 6)));
+  EACH(i, n) p[i] = v_add(v_mul(p[i], r[i]), v_set(0.5f));
+  EACH(i, n) p[i] = v_add(v_add(v_mul(p[i], v_mul(r[i], r[i])), r[i]), v_set(1.0f));
+  EACH(i, n) x[i] = v_select(v_isnan(x[i]), v_set(pl_float(0x7fc00000)), v_scale(p[i], k[i]));
+}
+
+INLINE void v_sigmoids(const int n, f32x16 *x) {
+  const f32x16 one = v_set(1.0f);
+  f32x16 y[SIDE_BY_SIDE];
+  EACH(i, n) y[i] = v_abs(x[i]);
+  v_exps(n, y);
+  EACH(i, n) y[i] = v_div(one, v_add(one, y[i]));
+  EACH(i, n) x[i] = v_select(v_gt(v_zero(), x[i]), y[i], v_sub(one, y[i]));
+}
+
 /* ---- float64, scalar or sixteen at a time (plain loops: the compiler vectorises them) ---- */
 
 INLINE double pl_power_of_two_f64(int32_t n) {
@@ -163,6 +200,18 @@ INLINE f32x16 v_table(const uint8_t *table, f32x16 x) {
 INLINE f32x16 v_sigma(const pl_plan *plan, f32x16 x) {
   if (plan->mtplx) return v_table(plan->tables[0], x);
   return v_act(plan, v_sigmoid(x));
+}
+
+/* The same of `n` vectors (a constant) in place. */
+INLINE void v_sigmas(const int n, const pl_plan *plan, f32x16 *x) {
+  if (plan->mtplx) {
+    EACH(i, n) x[i] = v_table(plan->tables[0], x[i]);
+    return;
+  }
+  v_sigmoids(n, x);
+  if (plan->act) {
+    EACH(i, n) x[i] = v_round_bf16(x[i]);
+  }
 }
 
 /* silu(x) of the op table. */

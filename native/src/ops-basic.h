@@ -203,7 +203,15 @@ static void hc_mix_work(const pl_run *run, const int32_t *op, int64_t from, int6
     FOR_LANES (i, left, pl_min(COLUMNS, hidden - at)) {
       int lanes = LANES_LEFT(left);
       f32x16 sum = v_zero();
-      for (int64_t c = 0; c < streams; c++) {
+      int64_t c = 0;
+      for (; c + SIDE_BY_SIDE <= streams; c += SIDE_BY_SIDE) {
+        f32x16 w[SIDE_BY_SIDE];
+        EACH(s, SIDE_BY_SIDE) w[s] = v_load_n(mix + (c + s) * hidden + i, lanes);
+        v_sigmas(SIDE_BY_SIDE, plan, w);
+        EACH(s, SIDE_BY_SIDE) w[s] = v_act(plan, v_mul(w[s], v_load_n(normed + (c + s) * hidden + i, lanes)));
+        EACH(s, SIDE_BY_SIDE) sum = v_add(sum, w[s]);
+      }
+      for (; c < streams; c++) {
         f32x16 weight = v_sigma(plan, v_load_n(mix + c * hidden + i, lanes));
         sum = v_add(sum, v_act(plan, v_mul(weight, v_load_n(normed + c * hidden + i, lanes))));
       }

@@ -17,7 +17,7 @@
 #include <immintrin.h>
 #endif
 
-enum { SPIN_NANOSECONDS = 40000, LINE = 64 };
+enum { SPIN_NANOSECONDS = 40000, YIELD_SPINS = 8, LINE = 64 };
 
 struct pl_pool {
   /*
@@ -106,7 +106,7 @@ static void *help(void *argument) {
   pl_pool *pool = self->pool;
   pl_set_float_mode();
   int64_t idle_since = 0;
-  for (;;) {
+  for (uint32_t spins = 1;; spins++) {
     if (has_work(atomic_load_explicit(&pool->word, memory_order_relaxed))) {
       idle_since = 0;
       uint32_t did = take_pieces(pool, self->index);
@@ -126,6 +126,8 @@ static void *help(void *argument) {
     int64_t now = pl_now();
     if (idle_since == 0) idle_since = now;
     if (now - idle_since < pool->spin) {
+      /* The leader may be waiting for this very core: a thread that wakes another may get it as a neighbour. */
+      if (spins % YIELD_SPINS == 0) sched_yield();
       for (int i = 0; i < 16 && !has_work(atomic_load_explicit(&pool->word, memory_order_relaxed)); i++) pl_relax();
       continue;
     }

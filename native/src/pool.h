@@ -3,7 +3,8 @@
  *
  * Invariants: the leader never waits for a helper that has not taken work, so a helper without a core costs nothing; a
  * region is over when all its pieces are done, and only then may the next begin; an idle helper spins for some tens of
- * microseconds and then sleeps, and does not spin at all when there are more threads than cores.
+ * microseconds, giving its core to whoever else waits for it, and then sleeps; it does not spin at all when there are
+ * more threads than cores.
  */
 #ifndef PL_POOL_H
 #define PL_POOL_H

@@ -1,5 +1,9 @@
 /**
- * Weights in a backend's memory: mapped from their files where the backend can map, else read into blocks.
+ * Weights in a backend's memory: large models are mapped from their files where the backend can map; all else is read
+ * into blocks.
+ *
+ * A small model is read although it could be mapped: blocks lie in huge pages where the system has them, files in small
+ * ones, and a forward that takes less than a millisecond spends a quarter of it on looking up pages.
  *
  * Invariants: each file is mapped once; each tensor is read once; tensors that are not asked for (the n-gram table, draft
  * heads, vision towers) never enter memory; `free` gives everything back.
@@ -10,6 +14,9 @@ import type { Checkpoint } from '../weights/checkpoint.js';
 import type { TensorRef } from '../weights/tensor.js';
 
 export type LoadProgress = (progress: { readonly loadedBytes: number; readonly totalBytes: number }) => void;
+
+/** Most bytes of weights that are read rather than mapped. */
+const READ_MOST = 256 * 2 ** 20;
 
 export class LoadedWeights {
   readonly #checkpoint: Checkpoint;
@@ -30,11 +37,12 @@ export class LoadedWeights {
   ): Promise<LoadedWeights> {
     const weights = new LoadedWeights(checkpoint);
     const totalBytes = tensors.reduce((sum, tensor) => sum + tensor.byteLength, 0);
+    const mapFile = totalBytes > READ_MOST ? backend.mapFile : undefined;
     let loadedBytes = 0;
     try {
       for (const tensor of tensors) {
-        if (backend.mapFile) {
-          if (!weights.#files.has(tensor.file)) weights.#files.set(tensor.file, backend.mapFile(tensor.file));
+        if (mapFile) {
+          if (!weights.#files.has(tensor.file)) weights.#files.set(tensor.file, mapFile(tensor.file));
         } else if (!weights.#blocks.has(tensor.name)) {
           const block = backend.allocate(Math.max(tensor.byteLength, 1), `tensor ${tensor.name}`);
           weights.#blocks.set(tensor.name, block);

@@ -69,7 +69,14 @@ export const ROW_RECIPES = {
     variants: 3,
     write: (c, v) => {
       const rows = [0, 1, SUBROWS][v]!;
-      const [hidden, streams] = v === 0 ? [19, 4] : [33, 3];
+      // Streams are taken four at a time: whole fours, a rest behind them over two cuts, and a rest alone.
+      const [hidden, streams] = (
+        [
+          [19, 4],
+          [530, 6],
+          [33, 3],
+        ] as const
+      )[v]!;
       const width = hidden * streams * subrows(rows);
       const mix = c.input('mix', width, 3, kindOf(rows));
       const normed = c.input('normed', width, 1, kindOf(rows));
