@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import { setTimeout as elapsed } from 'node:timers/promises';
 import { temporaryFolder } from '../../test/support/repository.js';
 import { zlibChecksum } from '../sessions/checkpoints/checksum.js';
-import { readKnownHashes } from '../sessions/checkpoints/known-hashes.js';
+import { readRecord, WEIGHT_HASHES } from '../sessions/checkpoints/records.js';
 import { SessionFolder } from '../sessions/checkpoints/session-folder.js';
 import type { Checkpoint } from '../weights/checkpoint.js';
 import { weightFiles } from '../weights/content-hash.js';
@@ -27,14 +27,14 @@ test('large weights are read behind the back of a server that has begun, and onl
   while (begun.obstacle !== undefined) await elapsed(2);
   assert.match(begun.modelHash('own'), /^own\+[0-9a-f]{64}$/);
   await begun.close();
-  assert.equal(readKnownHashes(folder, zlibChecksum).size, 1);
+  assert.equal(Object.keys(readRecord(folder, WEIGHT_HASHES, zlibChecksum)!.hashes).length, 1);
   const known = await open();
   assert.deepEqual([known.obstacle, known.modelHash('own')], [undefined, begun.modelHash('own')], 'at once');
 
   const place = join(folder.path, 'weight-hashes');
   assert.ok(existsSync(place));
   writeFileSync(place, 'damaged');
-  assert.equal(readKnownHashes(folder, zlibChecksum).size, 0);
+  assert.equal(readRecord(folder, WEIGHT_HASHES, zlibChecksum), undefined);
   const changed = await open(files.map((file) => ({ ...file, identity: 'another' })));
   while (/being read/.test(changed.obstacle ?? '')) await elapsed(2);
   assert.match(changed.obstacle ?? '', /weights has changed since it was loaded/);

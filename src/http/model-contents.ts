@@ -8,7 +8,7 @@
 import { PlumblineError, toPlumblineError } from '../errors.js';
 import type { Log } from '../observe/log.js';
 import type { Checksum } from '../sessions/checkpoints/checksum.js';
-import { readKnownHashes, writeKnownHashes } from '../sessions/checkpoints/known-hashes.js';
+import { readRecord, WEIGHT_HASHES, writeRecord } from '../sessions/checkpoints/records.js';
 import type { SessionFolder } from '../sessions/checkpoints/session-folder.js';
 import { contentHash, type WeightFile } from '../weights/content-hash.js';
 
@@ -38,7 +38,7 @@ export class ModelContents {
       contents.#obstacle = undefined;
       return contents;
     }
-    const known = readKnownHashes(folder, checksum);
+    const known = new Map(Object.entries(readRecord(folder, WEIGHT_HASHES, checksum)?.hashes ?? {}));
     contents.#reading = contents.#read(files, known, folder, checksum, log);
     const unread = files.reduce((sum, { identity, byteLength }) => sum + (known.has(identity) ? 0 : byteLength), 0);
     if (unread <= readFirstBytes) await contents.#reading;
@@ -73,7 +73,7 @@ export class ModelContents {
       if (found.bytesRead > 0) {
         const ms = Math.round(performance.now() - started);
         log?.info({ bytes: found.bytesRead, ms }, 'the weight files were read for their hash');
-        await writeKnownHashes(folder, found.known, checksum);
+        await writeRecord(folder, WEIGHT_HASHES, { hashes: Object.fromEntries(found.known) }, checksum);
       }
       this.#hash = found.hash;
       this.#obstacle = undefined;

@@ -192,6 +192,46 @@ test('a client that leaves while its session is contained leaves a contained ses
   assert.deepEqual([server.receipt().sessionId, server.traces('gone')], ['gone', []]);
 });
 
+test('two sessions that fail at the same moment are each contained, and their neighbour is served and stays', async (t) => {
+  const arrived: string[] = [];
+  let both: () => void = () => undefined;
+  const together = new Promise<void>((resolve) => (both = resolve));
+  const { server } = await opened(t, {
+    containmentPoint: async (point) => {
+      if (point !== 'before-F4') return;
+      arrived.push(point);
+      if (arrived.length === 2) both();
+      await together; // neither goes on before the other is there
+    },
+  });
+  const talks = new Map<string, Message[]>();
+  for (const name of ['left', 'right', 'beside']) talks.set(name, await conversation(server, name));
+  const print = server.fingerprint('beside');
+  server.spoiler.aim('left', TARGET, ALL_NAN);
+  server.spoiler.alsoAim('right', TARGET, PLANTS[1]);
+  const failed = await Promise.all(['left', 'right'].map((name) => server.ask(name, talks.get(name)!, more)));
+  server.spoiler.rest();
+  assert.deepEqual(
+    failed.map(({ status, errors, error }) => [status, errors, error?.code]),
+    Array.from({ length: 2 }, () => [500, 1, 'non_finite_logits']),
+  );
+  assert.deepEqual(
+    failed.map(({ error }) => [error!.plumbline.census['nan'], error!.plumbline.census['inf']]),
+    [ALL_NAN, PLANTS[1]].map(({ nan, inf }) => [nan, inf]),
+    'each its own',
+  );
+  const { receipts, fences, counts } = server.sessions.containment;
+  assert.deepEqual(receipts.all.map(({ sessionId }) => sessionId).sort(), ['left', 'right']);
+  assert.equal(counts.containments, 2);
+  for (const name of ['left', 'right']) {
+    assert.deepEqual([server.traces(name), fences.epochOf(name), fences.stateOf(name)], [[], 1, 'cold']);
+    const { cached, session } = await server.ask(name, talks.get(name)!, more);
+    assert.deepEqual([cached, session?.reason], [0, 'session_fenced']);
+  }
+  assert.deepEqual([server.fingerprint('beside'), fences.stateOf('beside')], [print, 'ready']);
+  assert.ok((await server.ask('beside', talks.get('beside')!, more)).cached > 0);
+});
+
 test('a session that fails twice is two epochs on, and was worth repeating only once', async (t) => {
   const { server } = await opened(t);
   const messages = await conversation(server, 'twice');

@@ -19,7 +19,6 @@ import {
   type Plant,
   type Target,
 } from '../support/contained-server.js';
-import { embeddedServer, type EmbeddedServer } from '../support/embedded-server.js';
 
 /** resident: kept in memory alone; persisted: on the disk, too; pending: its save is under way across the failure. */
 const EARLIER = ['none', 'resident', 'persisted', 'pending'] as const;
@@ -95,15 +94,15 @@ for (const { name: lane, options, sites } of LANES) {
     const folder = mkdtempSync(join(tmpdir(), 'plumbline-contain-'));
     let withDisk: ContainedServer;
     let ramOnly: ContainedServer;
-    /** Keeps nothing: what a fresh process says. */
-    let fresh: EmbeddedServer;
+    /** Has seen nothing of what it is asked: what a fresh process says. */
+    let fresh: ContainedServer;
     const bystanders: { session: string; history: Message[]; said: string; prints: string; server: ContainedServer }[] =
       [];
 
     before(async () => {
       withDisk = await ContainedServer.open(options, folder);
       ramOnly = await ContainedServer.open(options);
-      fresh = await embeddedServer({ ...options, sessions: 'off' });
+      fresh = await ContainedServer.open(options);
       for (const server of [withDisk, ramOnly]) {
         const session = `bystander-${number++}`;
         const ask = user(`${session} What does path.join do?`);
@@ -116,16 +115,21 @@ for (const { name: lane, options, sites } of LANES) {
       }
     });
     after(async () => {
-      for (const server of [withDisk, ramOnly]) await server.close();
-      await fresh.close(0);
+      for (const server of [withDisk, ramOnly, fresh]) await server.close();
       rmSync(folder, { recursive: true, force: true });
     });
 
-    const freshText = async (messages: readonly Message[], more: object): Promise<string> => {
-      const body = { model: 'plumbline-tiny', messages, seed: 11, max_tokens: 10, ...more };
-      const response = await fresh.post('/v1/chat/completions', body);
-      const answer = (await response.json()) as { choices: { message: { content: string } }[] };
-      return answer.choices[0]?.message.content ?? '';
+    /** One turn, with digests of all its rows and of what is kept behind it: states, and in the other lane the hidden row. */
+    const watchedTurn = async (
+      server: ContainedServer,
+      session: string,
+      messages: readonly Message[],
+      more: object,
+    ) => {
+      server.spoiler.watch();
+      const outcome = await server.ask(session, messages, more);
+      const rows = server.spoiler.watched();
+      return { ...outcome, rows, kept: turnPrint(server, session) };
     };
 
     const fail = async (site: Site, plant: Plant, earlier: Earlier, stream: boolean): Promise<void> => {
@@ -194,12 +198,16 @@ for (const { name: lane, options, sites } of LANES) {
         assert.deepEqual([server.staging(), server.traces(session)], [[], []], where);
       }
       // E6: the next request is cold, and as in a process in which nothing happened; the one after it is warm.
-      const expected = await freshText(messages, more);
-      const cold = await server.ask(session, messages, more);
-      assert.deepEqual([cold.cached, cold.session?.reason, cold.text], [0, 'session_fenced', expected], where);
+      fresh.sessions.bank!.clear();
+      const expected = await watchedTurn(fresh, session, messages, more);
+      const cold = await watchedTurn(server, session, messages, more);
+      assert.deepEqual([cold.cached, cold.session?.reason, cold.text], [0, 'session_fenced', expected.text], where);
+      assert.equal(expected.cached, 0, where);
+      assert.equal(cold.rows, expected.rows, `${where}: every row of logits`);
+      assert.equal(cold.kept, expected.kept, `${where}: states and hidden rows`);
       // E2. Where there was an earlier turn, its very tokens may have stood in the prompt, which nobody remembers now.
       if (earlier === 'none' && site.target.steer === undefined)
-        assert.ok(expected.startsWith(failed.text), `${where}: text of an undisturbed run`);
+        assert.ok(expected.text.startsWith(failed.text), `${where}: text of an undisturbed run`);
       const next = [...messages, { role: 'assistant' as const, content: cold.text }, user('Thanks.')];
       const warm = await server.ask(session, next, more);
       assert.ok(warm.cached > 0 && warm.session?.restore === 'restored', where);
@@ -280,6 +288,19 @@ for (const { name: lane, options, sites } of LANES) {
 
 function user(content: string): Message {
   return { role: 'user', content };
+}
+
+/** What the bank has behind the longest turn of a session. */
+function turnPrint({ sessions: { bank } }: ContainedServer, session: string): string {
+  const own = bank!.entries().filter((entry) => entry.session === session && entry.capture.kind === 'turn');
+  assert.ok(own.length > 0, `${session} has a turn`);
+  const { capture } = own.reduce((a, b) => (b.capture.tokens.length > a.capture.tokens.length ? b : a));
+  const hash = createHash('sha256').update(new Uint8Array(capture.tokens.buffer));
+  for (const state of [capture.trunk, capture.head]) {
+    if (state instanceof PagedState) for (const [name, bytes] of state.snapshot()) hash.update(name).update(bytes);
+  }
+  if (capture.hidden) hash.update(new Uint8Array(capture.hidden.slice().buffer));
+  return hash.digest('hex');
 }
 
 /** What the newest checkpoint of a session comes back as. */

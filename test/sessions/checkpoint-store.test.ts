@@ -1,6 +1,6 @@
 /** What is stored comes back as the same bytes, to whom it may, and costs the disk no more than what is new. */
 import assert from 'node:assert/strict';
-import { readdirSync } from 'node:fs';
+import { readdirSync, utimesSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import type { StateStamp } from '../../src/sessions/types.js';
@@ -16,7 +16,7 @@ import {
   StateHome,
   type CaptureOptions,
 } from '../support/session-states.js';
-import { fencesOf, openStore, saved, type SaveSpec, type TestStore } from '../support/session-store.js';
+import { fencesOf, openStore, ROOMY, saved, type SaveSpec, type TestStore } from '../support/session-store.js';
 
 function matched(store: TestStore, tokens: readonly number[], stamp = STAMP): Candidate {
   const found = store.match(tokens, stamp);
@@ -304,4 +304,38 @@ test('a state goes on in another home as it would have in its own', async (t) =>
   assert.deepEqual(contents(grown), contents(here.capture(idsOf(70), { lane: 'mtp' })));
   release(grown);
   release(back);
+});
+
+test('what goes first after a restart is what was unused longest before it, whatever the clock says', async (t) => {
+  const path = join(temporaryFolder(t, 'sessions'), 'store');
+  const home = new StateHome();
+  const open = (options: object = {}) => openStore(undefined, path, home, options);
+  const first = await open();
+  const captures = [1, 2, 3, 4].map((seed) => home.capture(idsOf(20, seed)));
+  for (const [i, capture] of captures.entries()) await saved(first, capture, { session: `s${i}` });
+  const use = async (store: TestStore, seed: number): Promise<void> => release(await restored(store, idsOf(21, seed)));
+  await use(first, 1);
+  await use(first, 2);
+  await first.close();
+  for (const name of readdirSync(join(path, 'checkpoints'))) utimesSync(join(path, 'checkpoints', name), 5, 5);
+
+  const second = await open();
+  const { bytes } = second;
+  const late = home.capture(idsOf(20, 5));
+  await saved(second, late, { session: 's4' }); // stored after the order was written, and not used
+  await second.close();
+
+  const third = await open({ budget: { ...ROOMY, bytes: bytes + 10 } });
+  const order: string[] = [];
+  for (const seed of [6, 7, 8, 9]) {
+    const before = new Set(third.entries().map(({ session }) => session));
+    const newcomer = home.capture(idsOf(20, seed));
+    await saved(third, newcomer, { session: `new${seed}` });
+    release(newcomer);
+    const after = new Set(third.entries().map(({ session }) => session));
+    order.push(...[...before].filter((session) => !after.has(session)).sort());
+  }
+  for (const capture of [...captures, late]) release(capture);
+  await third.close();
+  assert.deepEqual(order.slice(0, 5), ['s2', 's3', 's0', 's1', 's4']);
 });

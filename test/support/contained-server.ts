@@ -2,7 +2,7 @@
  * Servers whose rows can be spoiled at a named place, whose sessions can be looked into, and whose saves can be held back.
  */
 import assert from 'node:assert/strict';
-import { createHash } from 'node:crypto';
+import { createHash, type Hash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { GivenOptions } from '../../src/config.js';
@@ -39,38 +39,66 @@ export interface Target {
 /** The place in a prompt from which a steered request says it again. */
 const STEERED_FROM = 4;
 
-/** Spoils one row of the requests of one session. */
-export class RowSpoiler {
-  #target: (Target & { readonly session: string | undefined; readonly fill: (row: Float32Array) => void }) | undefined;
-  /** Sites of the target's session since it was aimed, in order. */
-  seen: string[] = [];
+type Fill = (row: Float32Array) => void;
 
-  aim(session: string, target: Target, { fill }: { readonly fill: (row: Float32Array) => void }): void {
-    this.#target = { ...target, session, fill: (row) => void fill(row) };
+interface Aim extends Target {
+  /** undefined: any. */
+  readonly session: string | undefined;
+  readonly fill: Fill;
+  /** Rows of its site that were seen. */
+  count: number;
+}
+
+/** Spoils one row of the requests of a session, or of each of several. */
+export class RowSpoiler {
+  #aims: Aim[] = [];
+  /** Sites of the requests that are aimed at, in order. */
+  seen: string[] = [];
+  #watched: Hash | undefined;
+
+  aim(session: string | undefined, target: Target, { fill }: { readonly fill: Fill }): void {
+    this.#aims = [];
     this.seen = [];
+    this.alsoAim(session, target, { fill });
+  }
+
+  alsoAim(session: string | undefined, target: Target, { fill }: { readonly fill: Fill }): void {
+    this.#aims.push({ ...target, session, fill: (row) => void fill(row), count: 0 });
   }
 
   /** The same, whatever session a request names. */
-  aimAtAll(target: Target, { fill }: { readonly fill: (row: Float32Array) => void }): void {
-    this.#target = { ...target, session: undefined, fill: (row) => void fill(row) };
-    this.seen = [];
+  aimAtAll(target: Target, plant: { readonly fill: Fill }): void {
+    this.aim(undefined, target, plant);
   }
 
   rest(): void {
-    this.#target = undefined;
+    this.#aims = [];
+  }
+
+  /** Begins a digest of every row that is handed over, with its place. */
+  watch(): void {
+    this.#watched = createHash('sha256');
+  }
+
+  /** The digest of the rows since `watch`. */
+  watched(): string {
+    const digest = this.#watched?.digest('hex') ?? '';
+    this.#watched = undefined;
+    return digest;
   }
 
   readonly hook: NonNullable<TestSeams['rowHook']> = (row, { site, step }, { session, promptTokens }) => {
-    const target = this.#target;
-    if (target === undefined || (target.session !== undefined && session?.id !== target.session)) return;
-    if (target.steer !== undefined) {
-      row.fill(-20);
-      const said = promptTokens[STEERED_FROM + step]!;
-      row[site === 'draft' && target.steer === 'differ' ? (said + 1) % row.length : said] = 20;
+    this.#watched?.update(`${site} ${step}`).update(new Uint8Array(row.buffer, row.byteOffset, row.byteLength));
+    const aims = this.#aims.filter((aim) => aim.session === undefined || aim.session === session?.id);
+    if (aims.length > 0) this.seen.push(site);
+    for (const aim of aims) {
+      if (aim.steer !== undefined) {
+        row.fill(-20);
+        const said = promptTokens[STEERED_FROM + step]!;
+        row[site === 'draft' && aim.steer === 'differ' ? (said + 1) % row.length : said] = 20;
+      }
+      if (site === aim.site && aim.count++ === aim.nth) aim.fill(row);
     }
-    const nth = this.seen.filter((before) => before === site).length;
-    this.seen.push(site);
-    if (site === target.site && nth === target.nth) target.fill(row);
   };
 }
 

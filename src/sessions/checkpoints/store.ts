@@ -21,6 +21,7 @@ import { scan, type OtherFile, type ScanReport } from './scan.js';
 import { SegmentTable, type Segment } from './segment-table.js';
 import type { SessionFolder } from './session-folder.js';
 import { exportEntry, importSession } from './session-file.js';
+import { UseOrder } from './use-order.js';
 import { StoreCounts, type StoreHealth } from './store-counts.js';
 import type { Candidate, CheckpointStoreOptions, DropCount, StoreMatch } from './store-types.js';
 import { sessionsOf, type StoredSession } from './stored-sessions.js';
@@ -39,6 +40,7 @@ export class CheckpointStore<S extends StateValue> {
   readonly #stop = new AbortController();
   readonly #counts = new StoreCounts();
   readonly #removals: Removals;
+  readonly #useOrder: UseOrder;
   #others: OtherFile[] = [];
   #report: ScanReport | undefined;
   #sequence = 0;
@@ -50,6 +52,7 @@ export class CheckpointStore<S extends StateValue> {
     this.#known = new Set(options.knownGatePolicies);
     this.#removals = new Removals(this.folder.files, options.log, () => this.#counts.removalFailed());
     this.#segments = new SegmentTable(({ id }) => void this.#removals.remove(this.folder.segmentPath(id)));
+    this.#useOrder = new UseOrder(this.folder, this.#index, this.#checksum);
     this.#pace = new WritePace(options.budget.bytesPerSecond);
     const { mostWaiting: captures = MOST_WAITING, waitingBytes: bytes = Infinity } = options;
     this.#queue = new SaveQueue({ captures, bytes }, async (job) => this.#save(job));
@@ -74,6 +77,7 @@ export class CheckpointStore<S extends StateValue> {
       if (thrown instanceof PlumblineError) throw thrown;
       throw new PlumblineError('session_store_unusable', 'the session folder cannot be read', { cause: thrown });
     }
+    store.#useOrder.restore();
     store.#others = [...store.#report.otherVersions];
     store.#sequence = store.#report.lastSequence;
     return store;
@@ -119,6 +123,7 @@ export class CheckpointStore<S extends StateValue> {
         return { kind: 'rejected', reason: found.reason };
       }
       this.#index.touch(entry);
+      this.#useOrder.note();
       this.#counts.restored(found.bytes, performance.now() - started);
       return { kind: 'restored', tokens: entry.length, from: 'disk', capture: found.capture };
     } finally {
@@ -284,6 +289,7 @@ export class CheckpointStore<S extends StateValue> {
     this.#stop.abort(new PlumblineError('shutting_down', 'the session store is closing'));
     await this.#queue.idle();
     await this.#removals.settled();
+    await this.#useOrder.close();
     this.folder.close();
   }
 
