@@ -168,7 +168,7 @@ pl_plan_entry *pl_backend_load(pl_backend *b, const pl_program *program, char *e
   pl_plan_entry *entry = calloc(1, sizeof *entry);
   if (!entry) return NULL;
   entry->backend = b;
-  entry->plan = pl_plan_load(program, note_available, entry, error);
+  entry->plan = pl_plan_load(program, b->kernels->fits_pairs, note_available, entry, error);
   if (!entry->plan) {
     free(entry->held);
     free(entry);

@@ -15,12 +15,19 @@ enum {
   PREFETCH_BYTES = 768, /* for one row; several rows keep the core busy longer, and look further ahead */
 };
 
+/* Whether a matrix is walked in pairs (dot-pairs.h): no weights; weights that nobody looked at; weights that fit. */
+typedef enum { NO_PAIRS, PERHAPS_PAIRS, FIT_PAIRS } pl_pairing;
+
 /* Rows of weights, `k` elements each, one after the other. */
 typedef struct {
   const uint8_t *data;
   int64_t k;
   int32_t dtype;
+  pl_pairing pairs;
 } pl_matrix;
+
+/* Beside the dtypes: bfloat16 weights, with rows that are pairs (dot-pairs.h) behind their pointers. */
+enum { DTYPE_PAIRS = DTYPE_F16 + 1, DTYPES };
 
 INLINE f32x16 v_load_weight(const int dtype, const uint8_t *p, int64_t i) {
   if (dtype == DTYPE_F32) return v_load((const float *)p + i);
@@ -57,6 +64,20 @@ INLINE void stream_tile(const int dtype, const int nr, const int no, const float
         PREFETCH(row + i * size + ahead);
         if (dtype == DTYPE_F32) PREFETCH(row + i * size + ahead + 64);
       }
+#if PL_PAIR_PRODUCTS
+      if (dtype == DTYPE_PAIRS) {
+        f32x16 xv[STREAM_ROWS];
+        UNROLL
+        for (int r = 0; r < nr; r++) xv[r] = v_load(x[r] + i / 2);
+        UNROLL
+        for (int o = 0; o < no; o++) {
+          f32x16 wv = v_load_weight_pairs((const uint16_t *)(w + o * row_bytes) + i);
+          UNROLL
+          for (int r = 0; r < nr; r++) acc[r * no + o] = v_fma_pairs(wv, xv[r], acc[r * no + o]);
+        }
+        continue;
+      }
+#endif
 #if PL_WIDENS_PAIRS
       if (dtype == DTYPE_BF16) {
         f32x16 xv[STREAM_ROWS][2];
@@ -188,12 +209,21 @@ STREAM_FUNCTION(stream_f16_1, DTYPE_F16, 1, STREAM_OUTS_1)
 STREAM_FUNCTION(stream_f16_2, DTYPE_F16, 2, STREAM_OUTS_2)
 STREAM_FUNCTION(stream_f16_3, DTYPE_F16, 3, STREAM_OUTS_3)
 STREAM_FUNCTION(stream_f16_4, DTYPE_F16, 4, STREAM_OUTS_4)
+#if PL_PAIR_PRODUCTS
+STREAM_FUNCTION(stream_pairs_1, DTYPE_PAIRS, 1, STREAM_OUTS_1)
+STREAM_FUNCTION(stream_pairs_2, DTYPE_PAIRS, 2, STREAM_OUTS_2)
+STREAM_FUNCTION(stream_pairs_3, DTYPE_PAIRS, 3, STREAM_OUTS_3)
+STREAM_FUNCTION(stream_pairs_4, DTYPE_PAIRS, 4, STREAM_OUTS_4)
+#endif
 
 typedef void (*stream_function)(const float *const *, const uint8_t *, int64_t, int64_t, float *, int64_t);
-static const stream_function stream_functions[3][STREAM_ROWS] = {
+static const stream_function stream_functions[DTYPES][STREAM_ROWS] = {
     [DTYPE_F32] = {stream_f32_1, stream_f32_2, stream_f32_3, stream_f32_4},
     [DTYPE_BF16] = {stream_bf16_1, stream_bf16_2, stream_bf16_3, stream_bf16_4},
     [DTYPE_F16] = {stream_f16_1, stream_f16_2, stream_f16_3, stream_f16_4},
+#if PL_PAIR_PRODUCTS
+    [DTYPE_PAIRS] = {stream_pairs_1, stream_pairs_2, stream_pairs_3, stream_pairs_4},
+#endif
 };
 
 /* Up to STREAM_MOST rows, in groups of STREAM_ROWS over pieces of the weights. */

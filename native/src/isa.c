@@ -14,14 +14,16 @@ static int has_f16c(void) {
 
 static int runs(const pl_kernels *k) {
   __builtin_cpu_init();
-  if (k == &pl_kernels_avx512) {
+  if (k == &pl_kernels_avx512bf16 && !__builtin_cpu_supports("avx512bf16")) return 0;
+  if (k == &pl_kernels_avx512bf16 || k == &pl_kernels_avx512) {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   }
   if (k == &pl_kernels_avx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
   return 1;
 }
-static const pl_kernels *const candidates[] = {&pl_kernels_avx512, &pl_kernels_avx2, &pl_kernels_generic};
+static const pl_kernels *const candidates[] = {&pl_kernels_avx512bf16, &pl_kernels_avx512, &pl_kernels_avx2,
+                                              &pl_kernels_generic};
 #elif defined(__aarch64__)
 static int runs(const pl_kernels *k) {
   (void)k; /* NEON with fused multiply-add is part of AArch64 */

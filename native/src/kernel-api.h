@@ -41,12 +41,13 @@ typedef struct {
   float (*read_sum)(const uint8_t *p, int64_t bytes);
   /* `loops` rounds of independent multiply-adds in registers, begun with x; the arithmetic probe. */
   float (*multiply_add)(int64_t loops, float x);
+  pl_fits_pairs fits_pairs;
   int multiply_add_lanes; /* multiply-adds of one round */
 } pl_kernels;
 
 extern const pl_kernels pl_kernels_generic;
 #if defined(__x86_64__)
-extern const pl_kernels pl_kernels_avx2, pl_kernels_avx512;
+extern const pl_kernels pl_kernels_avx2, pl_kernels_avx512, pl_kernels_avx512bf16;
 #elif defined(__aarch64__)
 extern const pl_kernels pl_kernels_neon;
 #endif

@@ -108,6 +108,7 @@ const pl_kernels PL_JOIN(pl_kernels_, PL_ISA) = {
             [OP_EMBED_GREEDY] = {{embed_greedy_prepare, embed_greedy_work}},
         },
     .scratch_bytes = scratch_bytes,
+    .fits_pairs = FITS_PAIRS,
     .read_sum = read_sum,
     .multiply_add = multiply_add,
     .multiply_add_lanes = CHAINS * VF_LANES,

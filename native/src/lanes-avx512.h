@@ -6,8 +6,13 @@
 
 #include <immintrin.h>
 
+#if PL_PAIR_PRODUCTS
+#define PL_ISA avx512bf16
+#define PL_ISA_NAME "avx512bf16"
+#else
 #define PL_ISA avx512
 #define PL_ISA_NAME "avx512"
+#endif
 
 typedef __m512 f32x16;
 typedef __mmask16 m16;
@@ -38,6 +43,37 @@ INLINE void v_load_bf16_pair(const uint16_t *p, f32x16 *low, f32x16 *high) {
   *low = _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(0xaaaaaaaau, first, both));
   *high = _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(0xaaaaaaaau, second, both));
 }
+#if PL_PAIR_PRODUCTS
+/* Lanes that are no bfloat16 number which is zero or at least PL_PAIR_LEAST, and finite. */
+INLINE m16 v_unfit_for_pairs(f32x16 v) {
+  const __m512i bits = _mm512_castps_si512(v), size = _mm512_slli_epi32(bits, 1);
+  const __m512i below = _mm512_sub_epi32(size, _mm512_set1_epi32(1)); /* a zero is above all else */
+  return _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0xffff)) |
+         _mm512_cmplt_epu32_mask(below, _mm512_set1_epi32((PL_PAIR_LEAST << 17) - 1)) |
+         _mm512_cmpge_epu32_mask(size, _mm512_set1_epi32((int)0xff000000));
+}
+/* The same of both elements of pairs: a bit for each. */
+INLINE uint32_t v_unfit_pairs(f32x16 v) {
+  const __m512i size = _mm512_slli_epi16(_mm512_castps_si512(v), 1);
+  const __m512i below = _mm512_sub_epi16(size, _mm512_set1_epi16(1));
+  return _mm512_cmplt_epu16_mask(below, _mm512_set1_epi16((PL_PAIR_LEAST << 1) - 1)) |
+         _mm512_cmpge_epu16_mask(size, _mm512_set1_epi16((short)0xff00));
+}
+/* Pairs of columns j and 16 + j, that of `first` odd. */
+INLINE f32x16 v_pairs_of(f32x16 first, f32x16 second) {
+  const __m512i even = _mm512_srli_epi32(_mm512_castps_si512(second), 16);
+  return _mm512_castsi512_ps(_mm512_mask_blend_epi16(0xaaaaaaaau, even, _mm512_castps_si512(first)));
+}
+INLINE f32x16 v_load_weight_pairs(const uint16_t *p) {
+  const __m512i order = _mm512_set_epi32(
+      0x000f001f, 0x000e001e, 0x000d001d, 0x000c001c, 0x000b001b, 0x000a001a, 0x00090019, 0x00080018, 0x00070017,
+      0x00060016, 0x00050015, 0x00040014, 0x00030013, 0x00020012, 0x00010011, 0x00000010);
+  return _mm512_castsi512_ps(_mm512_permutexvar_epi16(order, _mm512_loadu_si512(p)));
+}
+INLINE f32x16 v_fma_pairs(f32x16 a, f32x16 b, f32x16 c) {
+  return _mm512_dpbf16_ps(c, (__m512bh)_mm512_castps_si512(a), (__m512bh)_mm512_castps_si512(b));
+}
+#endif
 INLINE f32x16 v_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
 INLINE f32x16 v_load_f16_part(const uint16_t *p, int n) {
   return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(pl_first(n), p));

@@ -12,6 +12,7 @@
 #define PL_LANES_H
 
 #include <math.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -25,6 +26,9 @@
 #else
 #define UNROLL PL_PRAGMA(GCC unroll 16)
 #endif
+
+/* Bits of the least bfloat16 number besides zero that pairs may hold: 2^-55. See dot-pairs.h. */
+#define PL_PAIR_LEAST (72 << 7)
 
 #if PL_LANES == 512
 #include "lanes-avx512.h"

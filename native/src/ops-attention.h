@@ -233,7 +233,7 @@ static void attention_block(const pl_run *run, const int32_t *op, const pl_atten
     n = visible_span(&visible, rank, visible.count);
     const int64_t token = visible_token(&visible, rank);
     const uint8_t *page = sequence->pages[token / plan->page_tokens];
-    pl_matrix keys = {page + op[ATTENTION_KEYS] + kv * head_bytes, dim, plan->kv_type ? DTYPE_BF16 : DTYPE_F32};
+    pl_matrix keys = {page + op[ATTENTION_KEYS] + kv * head_bytes, dim, plan->kv_type ? DTYPE_BF16 : DTYPE_F32, NO_PAIRS};
     dot_rows(scratch->rows, (int)pairs, &keys, token % plan->page_tokens, n, scores + rank, s->stride, scratch);
   }
 

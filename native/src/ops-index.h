@@ -158,7 +158,7 @@ static void index_select_work(const pl_run *run, const int32_t *op, int64_t from
     for (int64_t h = 0; h < heads; h++) scratch->rows[h] = pl_at(run, op[INDEX_SELECT_Q], row, heads * dim) + h * dim;
     uint8_t *const *pages = call->sequences[call->sequence_of_row[row]].pages;
     for (int64_t page = 0; page * page_blocks < blocks; page++) {
-      pl_matrix keys = {pages[page] + op[INDEX_SELECT_BLOCKS], dim, plan->kv_type ? DTYPE_BF16 : DTYPE_F32};
+      pl_matrix keys = {pages[page] + op[INDEX_SELECT_BLOCKS], dim, plan->kv_type ? DTYPE_BF16 : DTYPE_F32, NO_PAIRS};
       int64_t count = pl_min(page_blocks, blocks - page * page_blocks);
       for (int64_t first = 0; first < count; first += ROW_BLOCK) {
         int64_t n = pl_min(ROW_BLOCK, count - first);

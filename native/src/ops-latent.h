@@ -101,17 +101,17 @@ static pl_matrix keys_span(const pl_plan *plan, const pl_keys *k, int64_t rank, 
     const int64_t position = k->first + rank, left = pl_min(most, k->near - rank);
     if (position >= k->start) {
       *n = left;
-      return (pl_matrix){(const uint8_t *)(k->fresh + (position - k->start) * k->dim), k->dim, DTYPE_F32};
+      return (pl_matrix){(const uint8_t *)(k->fresh + (position - k->start) * k->dim), k->dim, DTYPE_F32, NO_PAIRS};
     }
     const int64_t slot = position % k->window;
     *n = pl_min(left, pl_min(k->window - slot, k->start - position));
-    return (pl_matrix){(const uint8_t *)(k->ring + slot * k->dim), k->dim, DTYPE_F32};
+    return (pl_matrix){(const uint8_t *)(k->ring + slot * k->dim), k->dim, DTYPE_F32, NO_PAIRS};
   }
   const pl_visible rows = {k->list, k->count - k->near, k->page_rows};
   const int64_t row = visible_token(&rows, rank - k->near);
   *n = visible_span(&rows, rank - k->near, most);
   const int64_t at = row % k->page_rows * k->dim * pl_kv_bytes(plan);
-  return (pl_matrix){k->pages[row / k->page_rows] + k->base + at, k->dim, plan->kv_type ? DTYPE_BF16 : DTYPE_F32};
+  return (pl_matrix){k->pages[row / k->page_rows] + k->base + at, k->dim, plan->kv_type ? DTYPE_BF16 : DTYPE_F32, NO_PAIRS};
 }
 
 typedef struct {

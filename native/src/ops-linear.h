@@ -13,6 +13,8 @@
 
 enum { STREAM_UNIT = 8, DOTS = OUT_CHUNK * ROW_BLOCK /* room for the products of one piece of work */ };
 
+INLINE pl_pairing weight_pairing(const pl_weight *weight) { return weight->pairs ? FIT_PAIRS : PERHAPS_PAIRS; }
+
 /* How many rows of `rows` form one block: blocks of equal size, whole tiles, at most ROW_BLOCK. */
 INLINE int64_t pl_block_rows(int64_t rows) {
   int64_t blocks = pl_ceil_div(rows, ROW_BLOCK);
@@ -56,7 +58,7 @@ static void linear_part(const pl_run *run, const int32_t *op, const int32_t *seg
   const pl_plan *plan = run->plan;
   const int64_t k = op[LINEAR_IN_WIDTH], out_width = segment[SEGMENT_OUT_WIDTH];
   const pl_weight *weight = &plan->weights[segment[SEGMENT_WEIGHT]];
-  const pl_matrix matrix = {weight->data, k, weight->dtype};
+  const pl_matrix matrix = {weight->data, k, weight->dtype, weight_pairing(weight)};
   const float *bias = segment[SEGMENT_BIAS] < 0 ? NULL : pl_vector(run, segment[SEGMENT_BIAS]) + first;
   for (int64_t r = 0; r < rows; r++) scratch->rows[r] = pl_at(run, op[LINEAR_IN], row + r, k);
   float *dots = scratch->dots[0];
@@ -74,6 +76,7 @@ static void linear_part(const pl_run *run, const int32_t *op, const int32_t *seg
 
 static void linear_work(const pl_run *run, const int32_t *op, int64_t from, int64_t to, uint8_t *scratch) {
   const pl_linear s = linear_shape(run, op);
+  begin_dots((pl_dot_scratch *)scratch);
   const int64_t longest = s.rows <= STREAM_MOST ? DOTS / s.rows / STREAM_UNIT * STREAM_UNIT : OUT_CHUNK;
   while (from < to) {
     int64_t row = from / s.units_per_block * s.block_rows, unit = from % s.units_per_block;
@@ -116,10 +119,11 @@ static pl_stage grouped_linear_prepare(const pl_run *run, const int32_t *op) {
 
 static void grouped_linear_work(const pl_run *run, const int32_t *op, int64_t from, int64_t to, uint8_t *memory) {
   pl_dot_scratch *scratch = (pl_dot_scratch *)memory;
+  begin_dots(scratch);
   const pl_grouped s = grouped_shape(run, op);
   const int64_t groups = op[GROUPED_LINEAR_GROUPS], k = op[GROUPED_LINEAR_GROUP_IN], outs = op[GROUPED_LINEAR_GROUP_OUT];
   const pl_weight *weight = &run->plan->weights[op[GROUPED_LINEAR_WEIGHT]];
-  const pl_matrix matrix = {weight->data, k, weight->dtype};
+  const pl_matrix matrix = {weight->data, k, weight->dtype, weight_pairing(weight)};
   const int64_t longest = s.rows <= STREAM_MOST ? DOTS / s.rows / STREAM_UNIT * STREAM_UNIT : OUT_CHUNK;
   while (from < to) {
     const int64_t row = from / s.units_per_block * s.block_rows, rows = pl_min(s.block_rows, s.rows - row);

@@ -90,6 +90,7 @@ static pl_stage moe_up_prepare(const pl_run *run, const int32_t *op) {
 }
 static void moe_up_work(const pl_run *run, const int32_t *op, int64_t from, int64_t to, uint8_t *memory) {
   pl_dot_scratch *scratch = (pl_dot_scratch *)memory;
+  begin_dots(scratch);
   const pl_plan *plan = run->plan;
   const int64_t hidden = op[MOE_UP_HIDDEN], width = op[MOE_UP_WIDTH];
   const int32_t top_k = op[MOE_UP_TOP_K];
@@ -103,7 +104,7 @@ static void moe_up_work(const pl_run *run, const int32_t *op, int64_t from, int6
     }
     for (int which = 0; which < 2; which++) {
       const pl_weight *weight = &plan->weights[op[which ? MOE_UP_UP : MOE_UP_GATE] + part.expert->expert];
-      pl_matrix matrix = {weight->data, hidden, weight->dtype};
+      pl_matrix matrix = {weight->data, hidden, weight->dtype, weight_pairing(weight)};
       dot_rows(scratch->rows, (int)part.rows, &matrix, part.first, part.count, scratch->dots[which], part.count,
                scratch);
     }
@@ -126,6 +127,7 @@ static pl_stage moe_down_prepare(const pl_run *run, const int32_t *op) {
 }
 static void moe_down_work(const pl_run *run, const int32_t *op, int64_t from, int64_t to, uint8_t *memory) {
   pl_dot_scratch *scratch = (pl_dot_scratch *)memory;
+  begin_dots(scratch);
   const pl_plan *plan = run->plan;
   const int64_t hidden = op[MOE_DOWN_HIDDEN], width = op[MOE_DOWN_WIDTH];
   while (from < to) {
@@ -134,7 +136,7 @@ static void moe_down_work(const pl_run *run, const int32_t *op, int64_t from, in
     expert_pairs(run, op[MOE_DOWN_LIST], op[MOE_DOWN_TOP_K], &part, scratch);
     for (int64_t r = 0; r < part.rows; r++) scratch->rows[r] = pl_at(run, op[MOE_DOWN_IN], scratch->list[r], width);
     const pl_weight *weight = &plan->weights[op[MOE_DOWN_DOWN] + part.expert->expert];
-    pl_matrix matrix = {weight->data, width, weight->dtype};
+    pl_matrix matrix = {weight->data, width, weight->dtype, weight_pairing(weight)};
     dot_rows(scratch->rows, (int)part.rows, &matrix, part.first, part.count, scratch->dots[0], part.count, scratch);
     for (int64_t r = 0; r < part.rows; r++) {
       const float *dots = scratch->dots[0] + r * part.count;

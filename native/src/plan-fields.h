@@ -87,8 +87,22 @@ static bool weight(pl_check *c, const char *field, int32_t index, int64_t elemen
 static bool vector(pl_check *c, const char *field, int32_t index, int64_t elements) {
   return weight(c, field, index, elements, true, NULL);
 }
+
+/* Bytes of weights. With a few rows large models wait for memory in any case, with many rows kernels look for themselves. */
+enum { LOOK_AT_MOST = 256 << 20 };
+
+/* Notes whether the first `elements` of a matrix fit dot-pairs.h. */
+static void look_at(pl_plan *plan, pl_weight *w, int64_t elements) {
+  if (!plan->fits_pairs || w->dtype != DTYPE_BF16 || elements <= w->seen) return;
+  const bool known = w->seen == 0 || w->pairs;
+  plan->looked_at += elements * 2;
+  w->pairs = known && plan->looked_at <= LOOK_AT_MOST && plan->fits_pairs((const uint16_t *)w->data, elements);
+  w->seen = elements;
+}
 static bool matrix(pl_check *c, const char *field, int32_t index, int64_t rows, int64_t columns) {
-  return weight(c, field, index, times(rows, columns), false, NULL);
+  if (!weight(c, field, index, times(rows, columns), false, NULL)) return false;
+  look_at(c->plan, &c->plan->weights[index], rows * columns);
+  return true;
 }
 
 static bool fixed(pl_check *c, const char *field, int32_t offset, int64_t words) {

@@ -59,7 +59,7 @@ static bool read_weights(pl_plan *plan, const pl_program *program, char *error) 
     }
     if (program->dtypes[i] < 0 || program->dtypes[i] > DTYPE_F16)
       return refuse(error, "weight %lld: unknown dtype code", i);
-    plan->weights[i] = (pl_weight){(const uint8_t *)(uintptr_t)address, program->dtypes[i]};
+    plan->weights[i] = (pl_weight){.data = (const uint8_t *)(uintptr_t)address, .dtype = program->dtypes[i]};
   }
   return true;
 }
@@ -112,12 +112,14 @@ static bool read_ops(pl_plan *plan, const pl_program *program, pl_available avai
   return true;
 }
 
-pl_plan *pl_plan_load(const pl_program *program, pl_available available, void *context, char *error) {
+pl_plan *pl_plan_load(const pl_program *program, pl_fits_pairs fits_pairs, pl_available available, void *context,
+                      char *error) {
   pl_plan *plan = calloc(1, sizeof *plan);
   if (!plan) {
     refuse(error, "out of memory for a plan of %lld words", program->code_words);
     return NULL;
   }
+  plan->fits_pairs = fits_pairs;
   if (read_header(plan, program, error) && read_weights(plan, program, error) &&
       read_tables(plan, program->code, available, context, error) &&
       read_ops(plan, program, available, context, error)) {

@@ -31,7 +31,14 @@ enum {
 typedef struct {
   const uint8_t *data;
   int32_t dtype;
+  /* How many elements were looked at, and whether all of them fit dot-pairs.h. */
+  int64_t seen;
+  bool pairs;
 } pl_weight;
+
+
+/* Whether bfloat16 weights fit dot-pairs.h. */
+typedef bool (*pl_fits_pairs)(const uint16_t *weights, int64_t count);
 
 typedef struct {
   int32_t op_count, act, mtplx, kv_type, page_tokens, row_capacity, out_capacity, weight_count;
@@ -44,6 +51,8 @@ typedef struct {
   int64_t position_limit; /* positions are below it */
   int64_t page_bytes;     /* bytes of a page that the ops touch; 0: no pages */
   int64_t fixed_bytes;    /* bytes of a fixed slab that the ops touch; 0: no slabs */
+  pl_fits_pairs fits_pairs; /* NULL: the kernels have no use for it */
+  int64_t looked_at;        /* bytes of weights that were read for it */
   /* What an execution must provide beside the workspace. */
   int64_t shared_bytes_per_row, shared_bytes;
   int64_t max_dim;
@@ -63,8 +72,11 @@ typedef struct {
   int64_t weight_count;
 } pl_program;
 
-/* A plan from a program, or NULL with a text in `error` (PL_ERROR_BYTES). The program's arrays are copied. */
-pl_plan *pl_plan_load(const pl_program *program, pl_available available, void *context, char *error);
+/*
+ * A plan from a program, or NULL with a text in `error` (PL_ERROR_BYTES). The program's arrays are copied; weights must not
+ * change from here on.
+ */
+pl_plan *pl_plan_load(const pl_program *program, pl_fits_pairs fits_pairs, pl_available available, void *context, char *error);
 void pl_plan_free(pl_plan *plan);
 
 static inline int64_t pl_dtype_bytes(int32_t dtype) { return dtype == DTYPE_F32 ? 4 : 2; }

@@ -17,7 +17,9 @@ export function cpuAbsence(): string | false {
 export function openCpuBackends(): NamedBackend[] {
   const found = loadAddon();
   if (found.kind === 'missing') return [];
-  const sets = ['avx512', 'avx2', 'neon', 'generic'].filter((isa) => found.addon.resolveIsa(isa) !== null);
+  const sets = ['avx512bf16', 'avx512', 'avx2', 'neon', 'generic'].filter(
+    (isa) => found.addon.resolveIsa(isa) !== null,
+  );
   const alone = sets.map((isa) => ({ name: `${isa}, 1 thread`, backend: openCpuBackend({ threads: 1, isa }) }));
   const shared = { threads: 2, isa: sets[0], sharedWork: 0 }; // even the smallest op is shared
   return [...alone, { name: `${sets[0]}, 2 threads`, backend: openCpuBackend(shared) }];

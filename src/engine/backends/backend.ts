@@ -52,7 +52,7 @@ export interface Execution {
 
 export interface Backend {
   readonly name: BackendName;
-  /** Instruction set in use: `avx512`, `avx2`, `neon`, `generic`, `simd128`, `typescript`. */
+  /** Instruction set in use: `avx512bf16`, `avx512`, `avx2`, `neon`, `generic`, `simd128`, `typescript`. */
   readonly isa: string;
   readonly floatLaw: FloatLaw;
   readonly threads: number;

@@ -13,8 +13,8 @@ export interface CpuBackendOptions {
   /** Threads that compute; default: the cores that this process may use. More threads than cores never spin. */
   readonly threads?: number | undefined;
   /**
-   * The instruction set: `avx512`, `avx2`, `neon`, `generic`; default: environment variable PLUMBLINE_ISA, else the best of
-   * this machine. All of them give the same bits.
+   * The instruction set: `avx512bf16`, `avx512`, `avx2`, `neon`, `generic`; default: environment variable PLUMBLINE_ISA,
+   * else the best of this machine. All of them give the same bits.
    */
   readonly isa?: string | undefined;
   /**
