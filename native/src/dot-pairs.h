@@ -20,21 +20,22 @@
 
 /* Whether weights qualify. */
 static bool fits_pairs(const uint16_t *weights, int64_t count) {
-  uint16_t bad = 0;
-  for (int64_t i = 0; i < count; i++) {
-    const uint16_t size = weights[i] & 0x7fff;
-    bad |= (uint16_t)((size != 0) & (size < PL_PAIR_LEAST)) | (uint16_t)(size >= 0x7f80);
-  }
-  return bad == 0;
+  uint16_t rest[32] = {0};
+  uint32_t unfit = 0;
+  int64_t i = 0;
+  for (; i + 32 <= count; i += 32) unfit |= v_unfit_pairs(v_load((const float *)(weights + i)));
+  memcpy(rest, weights + i, (size_t)(count - i) * sizeof *rest);
+  return (unfit | v_unfit_pairs(v_load((const float *)rest))) == 0;
 }
 
 /* A row as pairs; false where it does not qualify. */
 INLINE bool pair_row(float *pairs, const float *x, int64_t k) {
-  m16 unfit = 0;
+  uint32_t unfit = 0;
   for (int64_t i = 0; i < k; i += 32, pairs += 16) {
     const f32x16 first = v_load(x + i), second = v_load(x + i + 16);
-    unfit |= v_unfit_for_pairs(first) | v_unfit_for_pairs(second);
-    v_store(pairs, v_pairs_of(first, second));
+    const f32x16 both = v_pairs_of(first, second);
+    unfit |= v_not_bf16(first) | v_not_bf16(second) | v_unfit_pairs(both);
+    v_store(pairs, both);
   }
   return unfit == 0;
 }

@@ -141,24 +141,17 @@ INLINE void panel_tile(const int nr, const int pairs, const float *const *x, int
   }
 }
 
-static __attribute__((noinline)) void panel_4(const float *const *x, int64_t from, const float *panel, int64_t n,
-                                              float *lanes, int first) {
-  panel_tile(4, 0, x, from, panel, n, lanes, first);
-}
-static __attribute__((noinline)) void panel_1(const float *const *x, int64_t from, const float *panel, int64_t n,
-                                              float *lanes, int first) {
-  panel_tile(1, 0, x, from, panel, n, lanes, first);
-}
-
+/* Not inlined: a tile of registers each. */
+#define PANEL_FUNCTION(name, nr, pairs) \
+  static __attribute__((noinline)) void name(const float *const *x, int64_t from, const float *panel, int64_t n, \
+                                             float *lanes, int first) { \
+    panel_tile(nr, pairs, x, from, panel, n, lanes, first); \
+  }
+PANEL_FUNCTION(panel_4, 4, 0)
+PANEL_FUNCTION(panel_1, 1, 0)
 #if PL_PAIR_PRODUCTS
-static __attribute__((noinline)) void panel_pairs_4(const float *const *x, int64_t from, const float *panel, int64_t n,
-                                                    float *lanes, int first) {
-  panel_tile(4, 1, x, from, panel, n, lanes, first);
-}
-static __attribute__((noinline)) void panel_pairs_1(const float *const *x, int64_t from, const float *panel, int64_t n,
-                                                    float *lanes, int first) {
-  panel_tile(1, 1, x, from, panel, n, lanes, first);
-}
+PANEL_FUNCTION(panel_pairs_4, 4, 1)
+PANEL_FUNCTION(panel_pairs_1, 1, 1)
 #endif
 
 typedef void (*panel_function)(const float *const *, int64_t, const float *, int64_t, float *, int);

@@ -43,6 +43,15 @@ static float read_sum(const uint8_t *p, int64_t bytes) {
   return v_sum(acc[0]);
 }
 
+/* The most multiply-adds an instruction of this set does. */
+#if PL_PAIR_PRODUCTS
+#define PROBE_FMA(a, b, c) v_fma_pairs(a, b, c)
+enum { PROBE_LANES = 2 * VF_LANES };
+#else
+#define PROBE_FMA(a, b, c) vf_fma(a, b, c)
+enum { PROBE_LANES = VF_LANES };
+#endif
+
 /* Enough chains to hide the latency of an addition behind the others, few enough for sixteen registers. */
 enum { CHAINS = 12 };
 
@@ -52,7 +61,7 @@ static float multiply_add(int64_t loops, float x) {
   for (int i = 0; i < CHAINS; i++) acc[i] = vf_set(x + (float)i);
   for (int64_t loop = 0; loop < loops; loop++) {
     UNROLL
-    for (int i = 0; i < CHAINS; i++) acc[i] = vf_fma(acc[i], factor, term);
+    for (int i = 0; i < CHAINS; i++) acc[i] = PROBE_FMA(factor, term, acc[i]);
   }
   float out[CHAINS * VF_LANES], sum = 0.0f;
   for (int i = 0; i < CHAINS; i++) vf_store(out + i * VF_LANES, acc[i]);
@@ -111,5 +120,5 @@ const pl_kernels PL_JOIN(pl_kernels_, PL_ISA) = {
     .fits_pairs = FITS_PAIRS,
     .read_sum = read_sum,
     .multiply_add = multiply_add,
-    .multiply_add_lanes = CHAINS * VF_LANES,
+    .multiply_add_lanes = CHAINS * PROBE_LANES,
 };

@@ -44,18 +44,12 @@ INLINE void v_load_bf16_pair(const uint16_t *p, f32x16 *low, f32x16 *high) {
   *high = _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(0xaaaaaaaau, second, both));
 }
 #if PL_PAIR_PRODUCTS
-/* Lanes that are no bfloat16 number which is zero or at least PL_PAIR_LEAST, and finite. */
-INLINE m16 v_unfit_for_pairs(f32x16 v) {
-  const __m512i bits = _mm512_castps_si512(v), size = _mm512_slli_epi32(bits, 1);
-  const __m512i below = _mm512_sub_epi32(size, _mm512_set1_epi32(1)); /* a zero is above all else */
-  return _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0xffff)) |
-         _mm512_cmplt_epu32_mask(below, _mm512_set1_epi32((PL_PAIR_LEAST << 17) - 1)) |
-         _mm512_cmpge_epu32_mask(size, _mm512_set1_epi32((int)0xff000000));
-}
-/* The same of both elements of pairs: a bit for each. */
+/* Lanes that are no bfloat16 numbers. */
+INLINE m16 v_not_bf16(f32x16 v) { return _mm512_test_epi32_mask(_mm512_castps_si512(v), _mm512_set1_epi32(0xffff)); }
+/* Elements of pairs that are neither zero nor finite and at least PL_PAIR_LEAST: a bit for each. */
 INLINE uint32_t v_unfit_pairs(f32x16 v) {
   const __m512i size = _mm512_slli_epi16(_mm512_castps_si512(v), 1);
-  const __m512i below = _mm512_sub_epi16(size, _mm512_set1_epi16(1));
+  const __m512i below = _mm512_sub_epi16(size, _mm512_set1_epi16(1)); /* a zero is above all else */
   return _mm512_cmplt_epu16_mask(below, _mm512_set1_epi16((PL_PAIR_LEAST << 1) - 1)) |
          _mm512_cmpge_epu16_mask(size, _mm512_set1_epi16((short)0xff00));
 }

@@ -20,17 +20,26 @@ export interface FirstPass {
   readonly note: SessionWish['note'];
 }
 
-/** The request of the second pass; undefined when there is none to be had. */
-export function secondPass(model: ServedModel, first: FirstPass): GenerationRequest | undefined {
+/** Why an answer with tool calls that cannot be read gets no second pass. */
+export type SecondPassDeclined =
+  /** A limit or a stop string ended the answer. */
+  | 'answer_cut'
+  /** The tokens that were asked for, or the context, are used up. */
+  | 'no_room'
+  /** The law of the model has no generator that another request can go on with. */
+  | 'no_generator_state';
+
+/** The request of the second pass, or why there is none. */
+export function secondPass(model: ServedModel, first: FirstPass): GenerationRequest | SecondPassDeclined {
   const { request, stop, finish, correction, note } = first;
   const { id, source, stablePrefix } = request.session ?? {};
   const { usage } = finish;
-  const ownEnd = finish.reason === 'stop' && typeof finish.stopMatch !== 'string';
-  if (!ownEnd || usage.randomState === undefined) return undefined;
+  if (finish.reason !== 'stop' || typeof finish.stopMatch === 'string') return 'answer_cut';
+  if (usage.randomState === undefined) return 'no_generator_state';
   const { promptTokens, guide } = correction;
   const room = model.contextLength - promptTokens.length;
   const maxTokens = Math.min(request.maxTokens - usage.completionTokens, room);
-  if (maxTokens < 1) return undefined;
+  if (maxTokens < 1) return 'no_room';
   return {
     ...request,
     promptTokens,

@@ -93,33 +93,24 @@ const COUNTERS: readonly Family[] = [
 
 /** @param figures asked at every scrape; one for each model that keeps sessions */
 export function registerSessionMetrics(registry: Registry, figures: () => readonly SessionFigures[]): void {
-  const each = function* ({ samples }: Family): Generator<Sample> {
-    for (const one of figures()) {
-      for (const { labels, value } of samples(one)) yield { labels: { model: one.model, ...labels }, value };
-    }
-  };
-  for (const family of GAUGES) {
-    new Gauge({
-      name: family.name,
-      help: family.help,
-      labelNames: ['model', ...family.labels],
-      registers: [registry],
-      collect() {
-        this.reset();
-        for (const { labels, value } of each(family)) this.set(labels, value);
-      },
-    });
-  }
-  for (const family of COUNTERS) {
-    new Counter({
-      name: family.name,
-      help: family.help,
-      labelNames: ['model', ...family.labels],
-      registers: [registry],
-      collect() {
-        this.reset();
-        for (const { labels, value } of each(family)) this.inc(labels, value);
-      },
-    });
-  }
+  /** What makes a metric of a family; at every scrape it is emptied and `add` is given all its values. */
+  const configuration = <T extends { reset(): void }>(
+    { name, help, labels, samples }: Family,
+    add: (metric: T, sample: Sample) => void,
+  ) => ({
+    name,
+    help,
+    labelNames: ['model', ...labels],
+    registers: [registry],
+    collect(this: T) {
+      this.reset();
+      for (const one of figures()) {
+        for (const sample of samples(one)) add(this, { ...sample, labels: { model: one.model, ...sample.labels } });
+      }
+    },
+  });
+  for (const family of GAUGES)
+    new Gauge(configuration<Gauge>(family, (metric, { labels, value }) => metric.set(labels, value)));
+  for (const family of COUNTERS)
+    new Counter(configuration<Counter>(family, (metric, { labels, value }) => metric.inc(labels, value)));
 }

@@ -22,7 +22,7 @@ interface Ran {
   readonly out: string;
 }
 
-/** @param stopAt ends the run as an interrupt does, when this has been printed */
+/** @param stopAt ends the run as an interrupt does, when this has been printed; nothing: before the first look */
 async function run(command: readonly string[], limits: Partial<Limits>, stopAt?: string): Promise<Ran> {
   const mark = `SUPERVISE_TEST_${Math.random()}`;
   const [stdout, stderr, stop] = [new PassThrough(), new PassThrough(), new AbortController()];
@@ -32,6 +32,7 @@ async function run(command: readonly string[], limits: Partial<Limits>, stopAt?:
     if (stopAt !== undefined && out.includes(stopAt)) stop.abort();
   });
   stderr.resume();
+  if (stopAt === '') stop.abort();
   const report = await supervise({
     command: command[0] ?? '',
     args: command.slice(1),
@@ -100,6 +101,12 @@ describe('supervise', { skip: absence, concurrency: 3 }, () => {
     const { report } = await run(node(detached), { graceMs: 300 }, 'up\nup\n');
     assert.deepEqual([report.reason, report.signal, report.killed], ['interrupted', 'SIGKILL', 2]);
     assert.deepEqual([report.watched, report.stillRunning], ['descendants', []]);
+  });
+
+  test('what a run held is told also when it is interrupted before the first look', async () => {
+    const { report } = await run(node(MINUTE), {}, '');
+    assert.deepEqual([report.reason, report.memory.peakProcesses], ['interrupted', 1]);
+    assert.ok((report.memory.peakResidentBytes ?? 0) > 0);
   });
 
   test('a descendant with an empty environment in a session of its own is ended too', async () => {

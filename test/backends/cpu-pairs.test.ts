@@ -8,14 +8,17 @@ import { after, describe, test } from 'node:test';
 import { ReferenceBackend } from '../../src/engine/backends/reference/reference.js';
 import { cpuAbsence, openCpuBackends } from '../support/cpu-backends.js';
 import { CaseWriter } from '../support/op-case-writer.js';
-import { assertSameOutputs, runOpCase, type OpCase } from '../support/op-case.js';
+import type { OpCase } from '../support/op-case.js';
 import { CASE_LAWS } from '../support/op-cases.js';
+import { crowdedExpertsCase, judgeCases, rowsOf } from '../support/shape-cases.js';
 
 const BF16 = CASE_LAWS.find(({ name }) => name === 'bf16')!;
 const F32 = CASE_LAWS.find(({ name }) => name === 'f32')!;
 
 /** Rows that are streamed, in panels, in whole tiles and a part of one, in two blocks. */
 const ROWS = [1, 2, 3, 4, 7, 16, 17, 40, 130];
+/** Columns and outs: one group of pairs, several, more than a panel has. */
+const SIZES = [[32, 9], [256, 53], [1056, 7]] as const; // prettier-ignore
 
 /** Planted powers of two: of all inputs, of all weights, or of one of them among ordinary ones. */
 interface Planted {
@@ -48,13 +51,7 @@ function near(c: CaseWriter, power: number): number {
 
 function linearCase(rows: number, inWidth: number, outs: number, planted: Planted): OpCase {
   const law = planted.oneInput === undefined ? BF16 : F32;
-  const c = new CaseWriter(
-    `pairs ${inWidth} to ${outs}`,
-    'linear',
-    law,
-    { pageTokens: 16, sequences: [[0, rows]] },
-    false,
-  );
+  const c = new CaseWriter(`pairs ${inWidth} to ${outs}`, 'linear', law, rowsOf(rows), false);
   const fill = (length: number, power: number | undefined, one: number | undefined): Float32Array => {
     const at = Math.floor(length / 2) + 5;
     return Float32Array.from({ length }, (_, i) => {
@@ -77,51 +74,23 @@ describe('cpu pairs', { skip: cpuAbsence() }, () => {
   for (const planted of PLANTED) {
     test(`${planted.name}: every instruction set gives the bits of the reference`, async () => {
       let told = 0;
-      for (const [inWidth, outs] of [
-        [32, 9],
-        [256, 53],
-        [1056, 7],
-      ] as const)
-        // prettier-ignore
-        for (const rows of ROWS) {
-          const given = linearCase(rows, inWidth, outs, planted);
-          const expected = await runOpCase(reference, given);
+      for (const rows of ROWS) {
+        const cases = SIZES.map(([inWidth, outs]) => linearCase(rows, inWidth, outs, planted));
+        // Without a fused instruction many rows take long.
+        const judged = (name: string): boolean => rows <= 17 || !name.startsWith('generic');
+        for (const expected of await judgeCases(reference, backends, cases, judged))
           told += [...expected.get('linear.out[0]')!.values].filter((value) => value !== 0).length;
-          for (const { name, backend } of backends) {
-            if (name.startsWith('generic') && rows > 17) continue; // without a fused instruction this takes long
-            assertSameOutputs(await runOpCase(backend, given), expected, `${rows} rows, ${given.name}, ${name}`);
-          }
-        }
+      }
       assert.ok(told > 0, 'not all sums are zeros');
     });
   }
 
   test('experts take the rows that they are given, however often one comes', async () => {
     for (const rows of [1, 3, 5, 40]) {
-      const shape = { pageTokens: 16, sequences: [[0, rows]] as const };
-      const c = new CaseWriter(`pairs of experts ${rows}`, 'moeUp', BF16, shape, false);
-      const [experts, topK, hidden, width] = [3, 2, 64, 24];
-      const perExpert = (kind: string): string[] =>
-        Array.from({ length: experts }, (_, e) => c.weight(`${kind} ${e}`, width * hidden, 'BF16'));
-      const [gate, up] = [perExpert('gate'), perExpert('up')];
-      // The first expert has every row, the others share the rest.
-      const list = Array.from({ length: rows * topK }, (_, i) => (i % rows) * topK + Math.floor(i / rows));
-      const half = rows + Math.floor(rows / 2);
-      c.add('moeUp', {
-        in: c.input('in', hidden),
-        hidden,
-        offsets: c.ints('offsets', experts + 1, [0, rows, half, 2 * rows]),
-        list: c.ints('list', topK, list),
-        gate: gate[0]!,
-        up: up[0]!,
-        ...{ experts, topK, width },
-        out: c.output('out', topK * width),
-        limit: 0,
-      });
-      const given = c.finish();
-      const expected = await runOpCase(reference, given);
-      for (const { name, backend } of backends)
-        assertSameOutputs(await runOpCase(backend, given), expected, `${rows} rows, ${name}`);
+      const half = rows + Math.floor(rows / 2); // the first expert has every row, the others share the rest
+      const offsets = [0, rows, half, 2 * rows];
+      const given = crowdedExpertsCase({ law: BF16, rows, dtype: 'BF16', hidden: 64, width: 24, offsets });
+      await judgeCases(reference, backends, [given]);
     }
   });
 });

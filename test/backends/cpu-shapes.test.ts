@@ -8,50 +8,33 @@ import { ReferenceBackend } from '../../src/engine/backends/reference/reference.
 import type { WeightDtype } from '../../src/engine/plan/ops.js';
 import { cpuAbsence, openCpuBackends } from '../support/cpu-backends.js';
 import { CaseWriter, type CaseShape } from '../support/op-case-writer.js';
-import { assertSameOutputs, runOpCase, type OpCase } from '../support/op-case.js';
+import { runOpCase, type OpCase } from '../support/op-case.js';
 import { CASE_LAWS } from '../support/op-cases.js';
+import { crowdedExpertsCase, judgeCases, linearCase, rowsOf } from '../support/shape-cases.js';
 
 const F32 = CASE_LAWS.find(({ name }) => name === 'f32')!;
 const BF16 = CASE_LAWS.find(({ name }) => name === 'bf16')!;
 const DTYPES: readonly WeightDtype[] = ['F32', 'BF16', 'F16'];
-
-/** One sequence of `rows` rows. */
-const rowsOf = (rows: number): CaseShape => ({ pageTokens: 16, sequences: [[0, rows]] });
-
-/** A linear op; its name, and so its numbers, are the same for every number of rows. */
-function linearCase(rows: number, inWidth: number, outs: number, dtype: WeightDtype): OpCase {
-  const c = new CaseWriter(`linear ${inWidth} to ${outs} ${dtype}`, 'linear', F32, rowsOf(rows), false);
-  const weight = c.weight('weight', outs * inWidth, dtype);
-  const source = c.input('in', inWidth);
-  c.output('out', outs);
-  c.linear({ rows: 0, in: source, inWidth, segments: 1 }, [{ weight, out: 'out', outColumn: 0, outs }]);
-  return c.finish();
-}
 
 describe('cpu shapes', { skip: cpuAbsence() }, () => {
   const reference = new ReferenceBackend();
   const backends = openCpuBackends();
   after(() => Promise.all(backends.map(({ backend }) => backend.close())));
 
-  async function judge(cases: readonly OpCase[]): Promise<void> {
-    for (const given of cases) {
-      const expected = await runOpCase(reference, given);
-      for (const { name, backend } of backends) {
-        assertSameOutputs(await runOpCase(backend, given), expected, `${given.name}, ${name}`);
-      }
-    }
-  }
+  const judge = async (cases: readonly OpCase[]): Promise<void> => {
+    await judgeCases(reference, backends, cases);
+  };
 
   test('a linear map crosses its blocks of rows, chunks of outs and panels of columns without a trace', async () => {
     await judge(
       DTYPES.flatMap((dtype) => [
-        linearCase(1, 1100, 131, dtype), // a stream with heads, prefetch turns and a tail
-        linearCase(2, 96, 19, dtype),
-        linearCase(3, 80, 21, dtype),
-        linearCase(4, 700, 9, dtype),
-        linearCase(6, 2100, 7, dtype), // three panels
-        linearCase(130, 48, 70, dtype), // two blocks of rows, two chunks of outs
-        linearCase(101, 33, 50, dtype),
+        linearCase(F32, 1, 1100, 131, dtype), // a stream with heads, prefetch turns and a tail
+        linearCase(F32, 2, 96, 19, dtype),
+        linearCase(F32, 3, 80, 21, dtype),
+        linearCase(F32, 4, 700, 9, dtype),
+        linearCase(F32, 6, 2100, 7, dtype), // three panels
+        linearCase(F32, 130, 48, 70, dtype), // two blocks of rows, two chunks of outs
+        linearCase(F32, 101, 33, 50, dtype),
       ]),
     );
   });
@@ -59,11 +42,11 @@ describe('cpu shapes', { skip: cpuAbsence() }, () => {
   test('a row of a linear map has the same bits alone and among any number of others', async () => {
     const [inWidth, outs, most] = [1083, 37, 200];
     for (const dtype of DTYPES) {
-      const whole = linearCase(most, inWidth, outs, dtype);
+      const whole = linearCase(F32, most, inWidth, outs, dtype);
       const all = (await runOpCase(backends[0]!.backend, whole)).get('linear.out[0]')!.values;
       const inputs = whole.buffers.find(({ name }) => name === 'in')!.contents as Float32Array;
       for (const rows of [1, 2, 3, 4, 5, 8, 63, 95, 96, 97, 193]) {
-        const given = linearCase(rows, inWidth, outs, dtype);
+        const given = linearCase(F32, rows, inWidth, outs, dtype);
         const from = most - rows; // the last rows of the long call, so that a row changes its place in block and tile
         const contents = inputs.slice(from * inWidth);
         const buffers = given.buffers.map((b) => (b.name === 'in' ? { ...b, contents } : b));
@@ -161,26 +144,9 @@ describe('cpu shapes', { skip: cpuAbsence() }, () => {
   test('experts with more rows than a block equal the reference', async () => {
     const rows = 130;
     await judge(
-      DTYPES.map((dtype) => {
-        const c = new CaseWriter(`moeUp crowded ${dtype}`, 'moeUp', F32, rowsOf(rows), false);
-        const [experts, topK, hidden, width] = [3, 2, 40, 53];
-        const perExpert = (kind: string): string[] =>
-          Array.from({ length: experts }, (_, e) => c.weight(`${kind} ${e}`, width * hidden, dtype));
-        const [gate, up] = [perExpert('gate'), perExpert('up')];
-        const list = Array.from({ length: rows * topK }, (_, i) => (i % rows) * topK + Math.floor(i / rows));
-        c.add('moeUp', {
-          in: c.input('in', hidden),
-          hidden,
-          offsets: c.ints('offsets', experts + 1, [0, rows, rows + 3, 2 * rows]),
-          list: c.ints('list', topK, list),
-          gate: gate[0]!,
-          up: up[0]!,
-          ...{ experts, topK, width },
-          out: c.output('out', topK * width),
-          limit: 0,
-        });
-        return c.finish();
-      }),
+      DTYPES.map((dtype) =>
+        crowdedExpertsCase({ law: F32, rows, dtype, hidden: 40, width: 53, offsets: [0, rows, rows + 3, 2 * rows] }),
+      ),
     );
   });
 

@@ -80,7 +80,7 @@ interface Whole {
   readonly error?: { readonly code: string };
   readonly plumbline: {
     readonly seed: string;
-    readonly second_pass?: { readonly reason: string; readonly second: object };
+    readonly second_pass?: { readonly reason: string; readonly second?: object; readonly declined?: string };
     readonly session?: Readonly<Record<string, unknown>>;
   };
 }
@@ -148,7 +148,7 @@ for (const model of DS4_MODELS) {
       dictation.texts = [first];
       const room = idsOfText(first).length;
       const tight = await ask({ max_tokens: room });
-      if (fault === 'malformed') assert.equal(tight.plumbline.second_pass, undefined);
+      if (fault === 'malformed') assert.deepEqual(tight.plumbline.second_pass, { reason: fault, declined: 'no_room' });
       else assert.equal(tight.error?.code, 'tool_call_unterminated');
     });
   }

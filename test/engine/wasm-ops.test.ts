@@ -9,9 +9,10 @@ import { ReferenceBackend } from '../../src/engine/backends/reference/reference.
 import { openWasmBackend } from '../../src/engine/backends/wasm/wasm-backend.js';
 import { OPS, type OpName, type WeightDtype } from '../../src/engine/plan/ops.js';
 import { fromBf16Bits, fromF16Bits } from '../../src/numerics/rounding.js';
-import { assertSameOutputs, runOpCase, type OpCase } from '../support/op-case.js';
+import { runOpCase, type OpCase } from '../support/op-case.js';
 import { CaseWriter, type CaseShape } from '../support/op-case-writer.js';
 import { CASE_LAWS, opCases } from '../support/op-cases.js';
+import { crowdedExpertsCase, judgeCases, linearCase, rowsOf } from '../support/shape-cases.js';
 
 const reference = new ReferenceBackend({ floatLaw: 'mul-add' });
 const backends: { readonly name: string; readonly backend: Backend }[] = [];
@@ -24,15 +25,9 @@ before(async () => {
 });
 after(() => Promise.all(backends.map(({ backend }) => backend.close())));
 
-async function judge(cases: readonly OpCase[]): Promise<void> {
-  for (const given of cases) {
-    const expected = await runOpCase(reference, given);
-    for (const { name, backend } of backends) {
-      assertSameOutputs(await runOpCase(backend, given), expected, `${given.name}, ${name}`);
-      assert.equal(backend.memory().allocated, 0, given.name);
-    }
-  }
-}
+const judge = async (cases: readonly OpCase[]): Promise<void> => {
+  await judgeCases(reference, backends, cases);
+};
 
 for (const op of Object.keys(OPS) as OpName[]) {
   test(`wasm equals the reference bit for bit on every case of ${op}`, () => judge(opCases([op])));
@@ -41,24 +36,11 @@ for (const op of Object.keys(OPS) as OpName[]) {
 const F32 = CASE_LAWS.find(({ name }) => name === 'f32')!;
 const DTYPES: readonly WeightDtype[] = ['F32', 'BF16', 'F16'];
 
-/** One sequence of `rows` rows. */
-const rowsOf = (rows: number): CaseShape => ({ pageTokens: 16, sequences: [[0, rows]] });
-
-/** A linear op of `rows` rows. Equal names would give equal weights: the name is the same for every number of rows. */
-function linearCase(rows: number, inWidth: number, outs: number, dtype: WeightDtype): OpCase {
-  const c = new CaseWriter(`linear ${inWidth} to ${outs} ${dtype}`, 'linear', F32, rowsOf(rows), false);
-  const weight = c.weight('weight', outs * inWidth, dtype);
-  const source = c.input('in', inWidth);
-  c.output('out', outs);
-  c.linear({ rows: 0, in: source, inWidth, segments: 1 }, [{ weight, out: 'out', outColumn: 0, outs }]);
-  return c.finish();
-}
-
 test('a linear map crosses its chunks of rows and units of outputs without a trace', async () => {
   const cases = DTYPES.flatMap((dtype) => [
-    linearCase(130, 48, 70, dtype), // 3 chunks of 64 rows, 2 units
-    linearCase(67, 33, 131, dtype),
-    linearCase(19, 20_000, 5, dtype), // 3 chunks of 8 rows
+    linearCase(F32, 130, 48, 70, dtype), // 3 chunks of 64 rows, 2 units
+    linearCase(F32, 67, 33, 131, dtype),
+    linearCase(F32, 19, 20_000, 5, dtype), // 3 chunks of 8 rows
   ]);
   await judge(cases);
 });
@@ -66,11 +48,11 @@ test('a linear map crosses its chunks of rows and units of outputs without a tra
 test('a row of a linear map has the same bits alone and among any number of others', async () => {
   const [inWidth, outs] = [83, 37];
   for (const dtype of DTYPES) {
-    const most = linearCase(70, inWidth, outs, dtype);
+    const most = linearCase(F32, 70, inWidth, outs, dtype);
     const all = (await runOpCase(backends[1]!.backend, most)).get('linear.out[0]')!.values;
     const inputs = most.buffers.find(({ name }) => name === 'in')!.contents as Float32Array;
     for (const rows of [1, 2, 3, 4, 5, 8, 63, 64, 65]) {
-      const given = linearCase(rows, inWidth, outs, dtype);
+      const given = linearCase(F32, rows, inWidth, outs, dtype);
       // The last rows of the long call, so that a row changes its place in chunk and tile.
       const from = 70 - rows;
       const contents = inputs.slice(from * inWidth);
@@ -159,25 +141,8 @@ test('the choice among many blocks equals the reference, ties included', async (
 
 test('experts with more rows than a chunk equal the reference', async () => {
   const rows = 150;
-  const cases = DTYPES.map((dtype) => {
-    const c = new CaseWriter(`moeUp crowded ${dtype}`, 'moeUp', F32, rowsOf(rows), false);
-    const [experts, topK, hidden, width] = [2, 2, 40, 70];
-    const perExpert = (kind: string): string[] =>
-      Array.from({ length: experts }, (_, e) => c.weight(`${kind} ${e}`, width * hidden, dtype));
-    const [gate, up] = [perExpert('gate'), perExpert('up')];
-    const list = Array.from({ length: rows * topK }, (_, i) => (i % rows) * topK + Math.floor(i / rows));
-    c.add('moeUp', {
-      in: c.input('in', hidden),
-      hidden,
-      offsets: c.ints('offsets', experts + 1, [0, rows, 2 * rows]),
-      list: c.ints('list', topK, list),
-      gate: gate[0]!,
-      up: up[0]!,
-      ...{ experts, topK, width },
-      out: c.output('out', topK * width),
-      limit: 0,
-    });
-    return c.finish();
-  });
+  const cases = DTYPES.map((dtype) =>
+    crowdedExpertsCase({ law: F32, rows, dtype, hidden: 40, width: 70, offsets: [0, rows, 2 * rows] }),
+  );
   await judge(cases);
 });

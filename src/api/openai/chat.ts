@@ -11,7 +11,7 @@ import type { Answer, FinishEvent, PreparedGeneration, RequestContext, TokenEven
 import { GatheredAnswer, readAnswer } from '../given-answer.js';
 import { findModel } from '../model-names.js';
 import { planGeneration } from '../plan-generation.js';
-import { bothPasses, secondPass } from '../second-pass.js';
+import { bothPasses, secondPass, type SecondPassDeclined } from '../second-pass.js';
 import type { ModelAlias, PartReader, PreparedConversation, ServedModel } from '../served-model.js';
 import { sessionWish } from '../session-name.js';
 import { answerHead, plumblineBlock, type AnswerHead, type PlumblineBlock } from './answer-head.js';
@@ -76,6 +76,11 @@ interface SecondPassBlock {
   readonly second: { readonly prompt_tokens: number; readonly completion_tokens: number };
 }
 
+interface DeclinedPassBlock {
+  readonly reason: SecondPassReason;
+  readonly declined: SecondPassDeclined;
+}
+
 function secondPassBlock(
   { usage, reason }: { usage: GenerationUsage; reason: SecondPassReason },
   second: GenerationUsage,
@@ -112,7 +117,7 @@ interface Delta {
 interface Ending {
   readonly finishReason: ChatFinishReason;
   readonly usage: OpenAiUsage;
-  readonly plumbline: PlumblineBlock & { readonly second_pass?: SecondPassBlock };
+  readonly plumbline: PlumblineBlock & { readonly second_pass?: SecondPassBlock | DeclinedPassBlock };
 }
 
 class ChatAnswer implements Answer {
@@ -127,6 +132,9 @@ class ChatAnswer implements Answer {
   #closed: ClosedPass | undefined;
   /** What the first of two passes came to, and why there was a second one. */
   #first: { readonly usage: GenerationUsage; readonly reason: SecondPassReason } | undefined;
+
+  /** Why there was none although the tool calls could not be read. */
+  #declined: DeclinedPassBlock | undefined;
 
   constructor(
     private readonly model: ServedModel,
@@ -163,7 +171,10 @@ class ChatAnswer implements Answer {
       ...{ request: this.request, stop: this.asked.stop, finish: event, correction },
       note: noteMaker(this.model, this.asked, { ...this.prepared, ...correction }),
     });
-    if (request === undefined) return undefined;
+    if (typeof request === 'string') {
+      this.#declined = { reason, declined: request };
+      return undefined;
+    }
     this.#first = { usage: event.usage, reason };
     this.#reader = correction.newReader();
     this.#closed = undefined;
@@ -185,7 +196,8 @@ class ChatAnswer implements Answer {
       usage: openAiUsage(event.usage),
       plumbline: {
         ...plumblineBlock(this.model, this.context, this.asked.ignored, event),
-        ...(this.#first && { second_pass: secondPassBlock(this.#first, last.usage) }),
+        ...(this.#first ? { second_pass: secondPassBlock(this.#first, last.usage) } : {}),
+        ...(this.#declined && { second_pass: this.#declined }),
       },
     };
     const { finishReason, usage, plumbline } = this.#ending;
